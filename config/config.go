@@ -31,6 +31,7 @@ type Config struct {
 	Log           Log           `yaml:"log"`
 	Auth          auth          `yaml:"auth"`
 	Events        events        `yaml:"events"`
+	History       history       `yaml:"history"`
 	Operations    operations    `yaml:"operations"`
 	Canary        canary        `yaml:"canary"`
 	Subscribers   subscribers   `yaml:"subscribers"`
@@ -101,6 +102,12 @@ type events struct {
 	KeepDelivered   time.Duration `yaml:"keep_delivered" default:"72h" range:"1s..90d"`
 	Catalogue       []string      `yaml:"catalogue"`
 	StrictCatalogue bool          `yaml:"strict_catalogue"`
+}
+
+// history says whether settled events are also kept in SQL, and for how long. Without it they are kept in Redis alone.
+type history struct {
+	Enabled   bool          `yaml:"enabled"`
+	Retention time.Duration `yaml:"retention" default:"400d" range:"1d..3650d"`
 }
 
 // operations names the company whose subscribers also receive the operational events of all

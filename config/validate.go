@@ -39,6 +39,9 @@ func (c *Config) validate(p *invalid.Error) {
 	v.catalogue(c.Events.Catalogue)
 	v.storage(c.Storage)
 	v.schedule(c.Delivery, c.Events.Retention)
+	if c.History.Retention < c.Events.Retention {
+		v.Add("history.retention", "OUT_OF_RANGE", "is %v, shorter than events.retention (%v)", c.History.Retention, c.Events.Retention)
+	}
 	v.listeners(c)
 	v.tls(c)
 	v.egress(c)

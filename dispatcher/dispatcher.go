@@ -37,13 +37,14 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/clock"
 	"spendhook/internal/partition"
+	"spendhook/storage/archive"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 )
 
-// Options configures [New]. The stores, Requests and Sender are required.
+// Options configures [New]. The stores, Requests and Sender are required, but not Archive and Restore.
 type Options struct {
 	Client       redis.UniversalClient
 	Events       *history.Reader
@@ -56,6 +57,9 @@ type Options struct {
 	Sender       *webhook.Sender
 	Policy       delivery.Policy
 
+	Archive          *archive.Store // the history; nil: there is none
+	ArchiveRetention time.Duration  // how long events are kept in the history
+
 	Replica             string        // unique name of this process; it should survive a restart
 	Concurrency         int           // deliveries in memory: in flight, waiting or to be recorded; default 2,048
 	EndpointConcurrency int           // attempts in flight to one endpoint; default 64
@@ -63,6 +67,7 @@ type Options struct {
 	BreakerFailures     int           // unreachable attempts in a row that open an endpoint's breaker; default 10
 	BreakerPause        time.Duration // how long an open breaker blocks all attempts; default 10 s
 	CompactEvery        time.Duration // between the starts of two compactions of settled events; default 10 s
+	ArchiveEvery        time.Duration // between two reads of settled events for the history; default 1 s
 	JobPage             int           // deliveries or events that one step of a job examines; default 500
 	TopCompanies        int           // companies with the largest backlogs that metrics show; 0: none
 
@@ -132,10 +137,15 @@ func New(o Options) *Dispatcher {
 	o.BreakerFailures = cmp.Or(o.BreakerFailures, 10)
 	o.BreakerPause = cmp.Or(o.BreakerPause, 10*time.Second)
 	o.CompactEvery = cmp.Or(o.CompactEvery, 10*time.Second)
+	o.ArchiveEvery = cmp.Or(o.ArchiveEvery, time.Second)
 	given := o.Now
 	o.Now = clock.Or(given)
 	if o.Jitter == nil {
 		o.Jitter = rand.Float64
+	}
+	stored := store.Options{Client: o.Client, Policy: o.Policy, Now: given}
+	if o.Archive != nil { // else the interface would not be nil
+		stored.Archive = o.Archive
 	}
 	d := &Dispatcher{
 		opts: o,
@@ -143,13 +153,11 @@ func New(o Options) *Dispatcher {
 			Places: o.Concurrency, PerEndpoint: o.EndpointConcurrency, PerHost: o.HostConcurrency,
 			BreakerFailures: o.BreakerFailures, BreakerPause: o.BreakerPause, Now: o.Now,
 		}),
-		Deliveries: store.New(store.Options{
-			Client: o.Client, Policy: o.Policy, Now: given,
-		}),
-		jobs:     make(chan struct{}, maxJobs),
-		forwards: make(chan struct{}, maxForwards),
-		send:     o.Sender.Send,
-		target:   o.Requests.Target,
+		Deliveries: store.New(stored),
+		jobs:       make(chan struct{}, maxJobs),
+		forwards:   make(chan struct{}, maxForwards),
+		send:       o.Sender.Send,
+		target:     o.Requests.Target,
 	}
 	q := o.Queue
 	q.Client, q.Replica, q.Admission, q.Take = o.Client, o.Replica, d.admission, d.take
@@ -160,7 +168,7 @@ func New(o Options) *Dispatcher {
 	d.Backlog = backlog.New(o.Client, o.Policy.DeadRetention, d.Queue.SkippedSince)
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Certificates: o.Certificates, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Full: o.Full,
+		Certificates: o.Certificates, Archive: o.Archive, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Full: o.Full,
 		Now: given, NewID: uuid.New, Page: o.JobPage, Attempt: o.Sender.Timeout() + 10*time.Second, Logger: o.Logger,
 	})
 	d.chains = newChains()
@@ -182,6 +190,8 @@ func (d *Dispatcher) Start(ctx context.Context, publish func(context.Context, []
 	d.publish = publish
 	d.background.Go(func() { d.runGauges(loops) })
 	d.background.Go(func() { d.runCompaction(loops) })
+	d.background.Go(func() { d.runArchive(loops) })
+	d.background.Go(func() { d.runTrim(loops) })
 	if err := d.Queue.Start(ctx); err != nil {
 		d.Stop(ctx)
 		return fmt.Errorf("start the work queue: %w", err)

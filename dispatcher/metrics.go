@@ -26,6 +26,8 @@ type metrics struct {
 	quarantined  prometheus.Counter
 	filterErrors prometheus.Counter
 	compacted    prometheus.Counter
+	history      prometheus.Counter
+	behind       prometheus.Gauge
 	ended        *prometheus.CounterVec
 	pending      prometheus.Gauge
 	oldest       prometheus.Gauge
@@ -57,6 +59,8 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		quarantined:  counter("spendhook_quarantined_total", "Events, deliveries and subscribers that could not be read and were quarantined."),
 		filterErrors: counter("spendhook_filter_errors_total", "Evaluations of a filter or of orderedBy that failed; the event then does not match, or is delivered in any order."),
 		compacted:    counter("spendhook_events_compacted_total", "Settled events that were compacted to a digest."),
+		history:      counter("spendhook_history_events_total", "Settled events that were written to the history; an event counts again when its deliveries were repeated."),
+		behind:       gauge("spendhook_history_lag_seconds", "How long the oldest settled event waits to be written to the history, in the partitions this replica owns; 0 when none waits."),
 		ended: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
@@ -203,6 +207,7 @@ func (d *Dispatcher) readGauges(ctx context.Context, owned []int, last *backlog.
 	*last = total
 	d.metrics.dead.Set(float64(total.Dead))
 	d.metrics.pending.Set(float64(total.Pending))
+	d.metrics.behind.Set(total.Behind.Seconds())
 	d.metrics.oldest.Set(total.OldestDue.Seconds())
 	d.metrics.quarantine.Set(float64(total.Quarantined))
 	if err == nil { // a company that is no longer one of the largest has no series

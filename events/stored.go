@@ -9,11 +9,11 @@ import (
 )
 
 var (
-	// ErrNotFound means that the event was never accepted, or is past retention.
+	// ErrNotFound means that the event was never accepted, or is past retention and not in the history.
 	ErrNotFound = errors.New("event not found")
-	// ErrCompacted means that an event's payload was removed.
+	// ErrCompacted means that an event's payload was removed, and is not in the history.
 	ErrCompacted = errors.New("the event's payload is not kept any more")
-	// ErrUnavailable means that Redis did not answer, or not in time. The request may
+	// ErrUnavailable means that Redis, or the database of the history, did not answer, or not in time. The request may
 	// have been executed; repeating it is safe.
 	ErrUnavailable = errors.New("event store unavailable")
 )

@@ -29,6 +29,9 @@ type Options struct {
 	// CAFile, CertFile and KeyFile are for TLS to PostgreSQL (PEM).
 	CAFile, CertFile, KeyFile string
 	DataDir                   string // must exist
+	// History opens the database of package archive instead of the one of the spend data: in PostgreSQL other
+	// tables of the same database, else the file history.db instead of spend.db.
+	History bool
 	// MustExist makes Open fail if the SQLite file does not exist.
 	MustExist bool
 	// Timeout bounds every call, including the wait for a connection. 0 means 1.5 s.
@@ -110,7 +113,10 @@ func (db *DB) Now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-func (db *DB) postgres() bool { return IsPostgres(db.writer) }
+// Dialect returns the dialect of the database, for IsPostgres.
+func (db *DB) Dialect() schema.Dialect { return db.writer.Dialect() }
+
+func (db *DB) postgres() bool { return IsPostgres(db) }
 
 // Query runs fn without a transaction, for a single statement that reads. op names the operation in
 // the error. sql.ErrNoRows becomes ErrNotFound.

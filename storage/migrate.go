@@ -13,7 +13,7 @@ import (
 	"spendhook/internal/datadir"
 )
 
-//go:embed migrations/*.sql
+//go:embed migrations/*.sql migrations/history/*/*.sql
 var migrations embed.FS
 
 const (
@@ -72,19 +72,26 @@ func (db *DB) Outdated(ctx context.Context) (bool, error) {
 }
 
 func (db *DB) provider() (*goose.Provider, error) {
-	files, err := fs.Sub(migrations, "migrations")
-	if err != nil {
-		return nil, err
+	dialect, dir := goose.DialectSQLite3, "migrations"
+	if db.opts.History {
+		dir = "migrations/history/sqlite"
 	}
-	dialect := goose.DialectSQLite3
 	options := []goose.ProviderOption{goose.WithSlog(db.opts.Logger), goose.WithDisableGlobalRegistry(true)}
 	if db.postgres() {
 		dialect = goose.DialectPostgres
+		if db.opts.History {
+			dir = "migrations/history/postgres"
+			options = append(options, goose.WithTableName("history_version"))
+		}
 		locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, 600))
 		if err != nil {
 			return nil, err
 		}
 		options = append(options, goose.WithSessionLocker(locker))
+	}
+	files, err := fs.Sub(migrations, dir)
+	if err != nil {
+		return nil, err
 	}
 	return goose.NewProvider(dialect, db.writer.DB, files, options...)
 }

@@ -20,7 +20,10 @@ import (
 	"spendhook/internal/datadir"
 )
 
-const databaseFile = "spend.db"
+const (
+	databaseFile = "spend.db"
+	historyFile  = "history.db"
+)
 
 // openSQLite opens one connection for writes, so that writers queue in this process and not
 // in SQLite's busy handler, and a few for reads. A cached page of 4 KiB takes an allocation
@@ -56,9 +59,9 @@ func (db *DB) createFile() error {
 	if !db.opts.MustExist {
 		flag |= os.O_CREATE
 	}
-	f, err := datadir.Open(db.file(databaseFile), flag)
+	f, err := datadir.Open(db.path(), flag)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("there is no database %s in data directory %s", databaseFile, db.opts.DataDir)
+		return fmt.Errorf("there is no database %s in data directory %s", filepath.Base(db.path()), db.opts.DataDir)
 	}
 	if err != nil {
 		return err
@@ -73,7 +76,15 @@ func (db *DB) sqliteURL(pragmas ...string) string {
 	}
 	pragmas = append(pragmas, "journal_mode(WAL)", "foreign_keys(1)", sync)
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": pragmas}
-	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(db.file(databaseFile)), RawQuery: q.Encode()}).String()
+	return (&url.URL{Scheme: "file", Opaque: url.PathEscape(db.path()), RawQuery: q.Encode()}).String()
+}
+
+// path is the path of the SQLite file.
+func (db *DB) path() string {
+	if db.opts.History {
+		return db.file(historyFile)
+	}
+	return db.file(databaseFile)
 }
 
 func (db *DB) file(name string) string { return filepath.Join(db.opts.DataDir, name) }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"maps"
@@ -490,6 +491,7 @@ func outages() []drill {
 			settings: "delivery: {concurrency: 2, endpoint_concurrency: 2, attempt_timeout: 5m}\n", begin: (*site).takePlaces,
 		},
 		databaseOutage(),
+		{name: "the table of the history is away", alert: "SpendhookHistoryBehind", settings: "history: {enabled: true}\n", begin: (*site).hideHistory},
 		certificateOutage(),
 		canaryOutage(),
 		{
@@ -639,6 +641,22 @@ func databaseOutage() drill {
 			return server.Restart
 		},
 	}
+}
+
+// hideHistory renames the table of the history.
+func (s *site) hideHistory() (end func()) {
+	rename := func(from, to string) {
+		db, err := sql.Open("sqlite", filepath.Join(s.in.dir, "history.db"))
+		if err == nil {
+			_, err = db.ExecContext(s.t.Context(), "PRAGMA busy_timeout = 10000; ALTER TABLE "+from+" RENAME TO "+to)
+			err = errors.Join(err, db.Close())
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	rename("history_events", "hidden_events")
+	return func() { rename("hidden_events", "history_events") }
 }
 
 func certificateOutage() drill {

@@ -49,6 +49,7 @@ import (
 	"spendhook/internal/servertls"
 	"spendhook/internal/tracing"
 	"spendhook/storage"
+	"spendhook/storage/archive"
 	"spendhook/storage/cards"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -78,6 +79,7 @@ type daemon struct {
 	keyring            *seal.Keyring
 	registry           *prometheus.Registry
 	storage            *storage.DB
+	archive            *archive.Store // the history; nil without one
 	cards              *cards.Store
 	database           *databaseWatch
 	redis              *redisx.Redis
@@ -186,6 +188,21 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, d.database.run)
+	return d.openHistory(ctx)
+}
+
+// openHistory also succeeds while the database is unreachable: settled events wait in Redis.
+func (d *daemon) openHistory(ctx context.Context) error {
+	db, err := openHistory(d.cfg, d.log, false)
+	if err != nil || db == nil {
+		return err
+	}
+	d.stop.add("history", func(context.Context) error { return db.Close() })
+	d.archive = archive.New(db)
+	d.background(ctx, func(ctx context.Context) {
+		for db.Migrate(ctx) != nil && pause.For(ctx, databaseRetry) { // the database watch and the archiver log why
+		}
+	})
 	return nil
 }
 

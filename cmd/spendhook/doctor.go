@@ -42,12 +42,13 @@ type doctorCmd struct {
 }
 
 const (
-	slowDatabase = time.Second          // to connect and read the schema version
-	oldestRedis  = 7                    // major version, of Redis and Valkey
-	slowRedis    = 5 * time.Millisecond // round trip
-	overdueWork  = time.Minute
-	nearlyFull   = 0.8 // of a quota, or of the high-water mark
-	mostPending  = 10  // companies with the most pending events, whose quotas are checked
+	slowDatabase  = time.Second          // to connect and read the schema version
+	oldestRedis   = 7                    // major version, of Redis and Valkey
+	slowRedis     = 5 * time.Millisecond // round trip
+	overdueWork   = time.Minute
+	historyBehind = 5 * time.Minute
+	nearlyFull    = 0.8 // of a quota, or of the high-water mark
+	mostPending   = 10  // companies with the most pending events, whose quotas are checked
 )
 
 // The results of a check.
@@ -135,6 +136,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	})
 	d.check(ctx, "certificates", "none expires within 30 days", d.certificates)
 	d.check(ctx, "spend database", "it answers, and its schema is current", d.database)
+	d.check(ctx, "history", "", d.history)
 	d.check(ctx, "egress", "public names resolve, or the proxy accepts connections", d.egress)
 	d.check(ctx, "egress addresses", "", d.egressAddresses)
 	d.check(ctx, "mail", "the SMTP server answers, with TLS and login as configured", d.mail)
@@ -265,6 +267,28 @@ func (d *doctor) database(ctx context.Context) {
 	}
 	if ahead, _, err := clock.Offset(ctx, time.Now, db.Now); err == nil {
 		d.clock("the database", ahead)
+	}
+}
+
+// history checks that the database of the history answers. How far it is behind is a check of the work.
+func (d *doctor) history(ctx context.Context) {
+	db, err := openHistory(d.cfg, nil, true)
+	switch {
+	case err != nil:
+		d.problem("run 'spendhook serve' with history.enabled once, which creates the database", "%v", err)
+		return
+	case db == nil:
+		d.okText = "it is off (history.enabled): Redis alone keeps settled events"
+		return
+	}
+	defer func() { _ = db.Close() }() // nothing was written
+	switch outdated, err := db.Outdated(ctx); {
+	case err != nil:
+		d.problem("start the database, or correct storage.url; settled events wait in Redis meanwhile", "%v", err)
+	case outdated:
+		d.warn("start the daemon, which creates or changes its tables", "it has not the schema of this release")
+	default:
+		d.okText = fmt.Sprintf("it answers; events are kept for %d days", int(d.cfg.History.Retention.Hours()/24))
 	}
 }
 
@@ -409,6 +433,10 @@ func (d *doctor) work(ctx context.Context) {
 	if waiting.OldestDue > overdueWork {
 		d.problem("check that a daemon runs and is ready (/readyz): a partition has no owner, or its owner makes no progress",
 			"no replica serves work that is overdue by %v", waiting.OldestDue.Round(time.Second))
+	}
+	if waiting.Behind > historyBehind {
+		d.warn("make the database of the history answer (docs/runbooks/SpendhookHistoryBehind.md)",
+			"%d settled events wait to be written to the history, the first for %v", waiting.Unarchived, waiting.Behind.Round(time.Second))
 	}
 	if waiting.Quarantined > 0 {
 		d.warn("list the entries with 'spendhook quarantine list'; retry or drop each", "%d events, deliveries or subscribers are in the quarantine", waiting.Quarantined)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"time"
 
 	"spendhook/internal/pause"
@@ -25,6 +26,7 @@ import (
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/traffic"
 	"spendhook/dispatcher/webhook"
+	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/events/operational"
@@ -56,7 +58,11 @@ func (d *daemon) openStores(context.Context) error {
 	})
 	d.stop.addFunc(func(context.Context) { d.audit.Close() })
 	d.sessions = session.NewStore(client, nil)
-	d.events = history.New(history.Options{Client: client, Retention: d.cfg.Events.Retention})
+	reading := history.Options{Client: client, Retention: d.cfg.Events.Retention}
+	if d.archive != nil { // else the interface would not be nil
+		reading.Archive = d.archive
+	}
+	d.events = history.New(reading)
 	d.operational = operational.New(operational.Options{
 		Client: client, Retention: d.cfg.Events.Retention, Operations: d.cfg.Operations.Company,
 	})
@@ -87,6 +93,9 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 	if err := d.openDispatcher(); err != nil {
 		return err
 	}
+	if err := d.checkHistory(ctx); err != nil {
+		return err
+	}
 	d.scheduler.Store(d.dispatcher)
 	d.publisher = publish.New(publish.Options{
 		Client:     d.redis.Client(),
@@ -109,6 +118,23 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		for pause.For(ctx, d.applyChallenge(ctx)) {
 		}
 	})
+	return nil
+}
+
+// checkHistory refuses a history in SQLite, which only this replica can read, while other replicas run.
+func (d *daemon) checkHistory(ctx context.Context) error {
+	if d.archive == nil || d.cfg.Storage.URL != "" {
+		return nil
+	}
+	formats, err := storedformat.Read(ctx, d.redis.Client())
+	if err != nil {
+		return err
+	}
+	for _, r := range formats.Readers {
+		if name := r.Replica[:max(0, strings.LastIndexByte(r.Replica, '.'))]; name != d.replica {
+			return fmt.Errorf("history.enabled: replica %s runs on this Redis, too; the history of several replicas needs PostgreSQL (storage.url)", r.Replica)
+		}
+	}
 	return nil
 }
 
@@ -167,7 +193,7 @@ func (d *daemon) openDispatcher() error {
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.subscriberRegistry, Requests: prepared,
-		Sender: sender, Policy: deliveryPolicy(d.cfg), Replica: d.replica,
+		Sender: sender, Policy: deliveryPolicy(d.cfg), Archive: d.archive, ArchiveRetention: d.cfg.History.Retention, Replica: d.replica,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		TopCompanies: d.cfg.Metrics.TopCompanies,

@@ -58,6 +58,17 @@ func storageOptions(cfg *config.Config, log *slog.Logger) storage.Options {
 	}
 }
 
+// openHistory opens the database of the history, which may be unreachable; nil when history.enabled is false. A command
+// that sets mustExist creates no SQLite file.
+func openHistory(cfg *config.Config, log *slog.Logger, mustExist bool) (*storage.DB, error) {
+	if !cfg.History.Enabled {
+		return nil, nil
+	}
+	o := storageOptions(cfg, log)
+	o.History, o.MustExist = true, mustExist
+	return storage.Open(o)
+}
+
 type migrateCmd struct {
 	configFlags
 }

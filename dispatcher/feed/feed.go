@@ -45,7 +45,8 @@ type Request struct {
 	Signatures bool  // Items have the Headers of an attempt
 }
 
-// Item is an event as the subscriber gets it. A compacted event has no Body, ContentType or Headers.
+// Item is an event as the subscriber gets it. A compacted event that the history does not have either has no Body,
+// ContentType or Headers.
 type Item struct {
 	Sequence              int64
 	ID, Type              string
@@ -57,8 +58,8 @@ type Item struct {
 }
 
 // Page is a part of a feed: the matching events with numbers after the request's After up to Next.
-// Forgotten is the number of events in that range that are no longer stored. More says that the
-// company has events after Next. Last is the number of the company's last event, 0 without events.
+// Forgotten is the number of events in that range whose numbers Redis has forgotten, although the history may have the
+// events. More says that the company has events after Next. Last is the number of the company's last event, 0 without events.
 type Page struct {
 	Items     []Item
 	Next      int64
@@ -76,8 +77,8 @@ const (
 )
 
 // Read reads the events that match the subscriber's current settings, even while it is
-// paused or disabled, in the order of their numbers. A compacted event matches by its type
-// alone, because the filter needs the content. A page may be short, even empty, and still
+// paused or disabled, in the order of their numbers. A compacted event is read from the history. If that has it not, the
+// event matches by its type alone, because the filter needs the content. A page may be short, even empty, and still
 // have More. The error may be subscribers.ErrNotFound or sequence.ErrAhead.
 func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 	sub, err := r.opts.Registry.Find(ctx, q.Company, q.Subscriber)
@@ -126,6 +127,9 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 	sizes := make([]int, len(part.Events))
 	for i, e := range part.Events {
 		sizes[i] = e.Bytes
+		if e.Compacted {
+			sizes[i] = history.ArchivedBytes
+		}
 	}
 	for len(part.Events) > 0 {
 		n := min(history.Fitting(sizes, batchBytes), batchEvents)
@@ -134,7 +138,7 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 			return err
 		}
 		for i, e := range part.Events[:n] {
-			if stored[i] != nil && stored[i].State == events.Compacted {
+			if stored[i] != nil && stored[i].State == events.Compacted { // and not in the history
 				return nil
 			}
 			if err := f.add(ctx, e, stored[i]); err != nil || f.full {
@@ -147,24 +151,46 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 	return nil
 }
 
-// load reads events in their order; those that are compacted, or not there any more,
-// are nil.
+// load reads events in their order; those that the history does not have are nil if they are compacted, or not there
+// any more.
 func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Stored, error) {
 	refs, on := make([]events.Ref, len(list)), make([]bool, len(list))
+	var compacted []events.Ref
 	for i, e := range list {
 		refs[i], on[i] = e.Ref, !e.Compacted
 		f.read += e.Bytes
+		if e.Compacted {
+			compacted = append(compacted, e.Ref)
+		}
 	}
-	return f.reader.opts.Events.GetSome(ctx, refs, on)
+	stored, err := f.reader.opts.Events.GetSome(ctx, refs, on)
+	if err != nil {
+		return nil, err
+	}
+	archived, err := f.reader.opts.Events.GetArchived(ctx, compacted)
+	if err != nil {
+		return nil, err
+	}
+	for i, e := range list {
+		if !e.Compacted {
+			continue
+		}
+		if found := archived[0]; found != nil && found.Sequence == e.Sequence { // else it is a later event with the same id
+			stored[i] = found
+			f.read += len(found.Body)
+		}
+		archived = archived[1:]
+	}
+	return stored, nil
 }
 
 // add adds an event to the page if it matches. It sets full when the page cannot take
 // this event, or cannot take another one after it.
 func (f *page) add(ctx context.Context, e sequence.Event, stored *events.Stored) error {
 	item := Item{
-		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted,
+		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted && stored == nil,
 	}
-	matches := e.Compacted && f.sub.Wants(e.Type)
+	matches := item.Compacted && f.sub.Wants(e.Type)
 	if stored != nil {
 		item.Type, item.Timestamp = stored.Type, stored.Timestamp
 		matches, _ = f.sub.Matches(ctx, expression.NewEvent(stored.Event)) // a filter that fails does not match

@@ -71,7 +71,8 @@ type Sent struct {
 }
 
 // Sent returns the request that an attempt of a delivery would send. The error may be
-// delivery.ErrNotFound, delivery.ErrSubscriberGone, events.ErrNotFound or events.ErrCompacted.
+// delivery.ErrNotFound, delivery.ErrSubscriberGone, events.ErrNotFound, or events.ErrCompacted for an event that the history
+// does not have either.
 func (i *Inspector) Sent(ctx context.Context, company uuid.UUID, id string) (Sent, error) {
 	r, err := i.requestOf(ctx, company, id)
 	if err != nil {
@@ -212,7 +213,8 @@ func (left *bodyLimit) transformed(ctx context.Context, sub *subscribers.Subscri
 }
 
 // Explain says for every subscriber of the event's company whether it received
-// the event, or why not. events.ErrNotFound when there is no such event.
+// the event, or why not. events.ErrNotFound when there is no such event; events.ErrCompacted when it is compacted, and not
+// in the history.
 func (i *Inspector) Explain(ctx context.Context, r events.Ref) ([]Explanation, error) {
 	stored, err := i.opts.Events.Get(ctx, r)
 	if err != nil {

@@ -68,7 +68,7 @@ const forceAfter = time.Minute
 // subscribers, each event settles soon: its deliveries are cancelled in their turn, and matching
 // creates none.
 func (s *Service) eraseEvents(ctx context.Context, j *Job) (string, error) {
-	ids, next, err := s.Events.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, s.Page)
+	ids, next, err := s.keptEvents.Walk(ctx, j.CompanyUUID, time.UnixMilli(0), *j.Filter.To, j.Cursor, s.Page)
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +124,7 @@ func (s *Service) later(ctx context.Context, j *Job, e quarantine.Entry) (bool, 
 		}
 		return err == nil, err
 	}
-	stored, err := s.Events.Get(ctx, events.Ref{Company: e.Company, ID: e.EventID})
+	stored, err := s.keptEvents.Get(ctx, events.Ref{Company: e.Company, ID: e.EventID})
 	if errors.Is(err, events.ErrUnavailable) {
 		return false, err
 	}
@@ -134,7 +134,7 @@ func (s *Service) later(ctx context.Context, j *Job, e quarantine.Entry) (bool, 
 // eraseDead erases the events of dead letters, which are kept longer than the index that eraseEvents
 // reads.
 func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
-	page, err := s.Deliveries.List(ctx, j.page([]delivery.Status{delivery.StatusDead}, s.Page))
+	page, err := s.kept.List(ctx, j.page([]delivery.Status{delivery.StatusDead}, s.Page))
 	if err != nil {
 		return "", err
 	}
@@ -143,4 +143,17 @@ func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 		refs[i] = page.Items[i].Ref.Ref
 	}
 	return page.Next, s.eraseAll(ctx, j, refs)
+}
+
+// eraseHistory erases a page of the company's events in the history. Those that settled just now are erased when the
+// owner of the partition reads that they were erased in Redis.
+func (s *Service) eraseHistory(ctx context.Context, j *Job) (next string, err error) {
+	if s.Archive == nil {
+		return "", nil
+	}
+	more, err := s.Archive.EraseCompany(ctx, j.CompanyUUID, *j.Filter.To, s.Page)
+	if more {
+		next = "more"
+	}
+	return next, err
 }

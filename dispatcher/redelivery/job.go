@@ -12,6 +12,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/events"
 	"spendhook/internal/cursor"
 )
 
@@ -185,7 +186,7 @@ func (s *Service) phases(j *Job) []phase {
 		JobRetry:   {others, dead},
 		JobCancel:  {others, s.awaitAttempts, others},
 		JobDrop:    {others, s.resume},
-		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead},
+		JobErase:   {s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead, s.eraseHistory},
 	}[j.Kind]
 }
 
@@ -219,6 +220,13 @@ func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.W
 	if !j.DryRun && len(writes) > 0 {
 		if j.makesDeliveries() {
 			if err := s.hold(ctx, j, writes); err != nil {
+				return err
+			}
+			refs := make([]events.Ref, len(writes))
+			for i, w := range writes {
+				refs[i] = w.Event
+			}
+			if err := s.Deliveries.Restore(ctx, refs); err != nil {
 				return err
 			}
 		}

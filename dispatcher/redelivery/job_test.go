@@ -12,6 +12,8 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
+	"spendhook/events/history"
 	"spendhook/internal/redistest"
 )
 
@@ -19,8 +21,9 @@ import (
 func newService(t *testing.T) (*Service, *time.Time) {
 	t.Helper()
 	now := time.Now()
+	client := redistest.New(t)
 	return New(Options{
-		Client: redistest.New(t), Wake: func(context.Context, []int) {}, NewID: uuid.New, Logger: slog.New(slog.DiscardHandler),
+		Client: client, Events: history.New(history.Options{Client: client}), Deliveries: store.New(store.Options{Client: client}), Wake: func(context.Context, []int) {}, NewID: uuid.New, Logger: slog.New(slog.DiscardHandler),
 		Now: func() time.Time { return now },
 	}), &now
 }

@@ -21,13 +21,14 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/publish"
 	"spendhook/internal/clock"
+	"spendhook/storage/archive"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/expression"
 	"spendhook/subscribers/registry"
 )
 
-// Options configures a Service; all but Now are required.
+// Options configures a Service; all but Archive, Full and Now are required.
 type Options struct {
 	Client       redis.UniversalClient
 	Deliveries   *store.Store
@@ -35,6 +36,7 @@ type Options struct {
 	Registry     *registry.Registry
 	Subscribers  *subscribers.Store
 	Certificates *certificate.Store
+	Archive      *archive.Store                              // the history; nil: there is none
 	Wake         func(ctx context.Context, partitions []int) // wakes partitions that have work
 	Quarantine   *quarantine.Store
 	Full         func(company uuid.UUID) bool // reports whether Redis is above its high-water mark; nil: never
@@ -49,6 +51,10 @@ type Options struct {
 type Service struct {
 	Options
 
+	// What Redis has, without the history: a change is made of a record in Redis.
+	keptEvents *history.Reader
+	kept       *store.Store
+
 	clock func() time.Time // of how long jobs are kept; nil: Redis's
 }
 
@@ -57,7 +63,7 @@ func New(o Options) *Service {
 	given := o.Now
 	o.Now = clock.Or(given)
 	o.Page = cmp.Or(o.Page, 500)
-	return &Service{Options: o, clock: given}
+	return &Service{Options: o, keptEvents: o.Events.InRedis(), kept: o.Deliveries.InRedis(), clock: given}
 }
 
 // reachable returns subscribers.ErrNotFound or delivery.ErrSubscriberDisabled when no
@@ -179,7 +185,14 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 	if err := s.checkMemory(company); err != nil {
 		return delivery.Delivery{}, err
 	}
-	d, err := s.Deliveries.Delivery(ctx, company, id)
+	ref, err := delivery.ParseID(company, id)
+	if err == nil {
+		err = s.Deliveries.Restore(ctx, []events.Ref{ref.Ref})
+	}
+	if err != nil {
+		return delivery.Delivery{}, err
+	}
+	d, err := s.kept.Delivery(ctx, company, id)
 	if err == nil {
 		err = s.reachable(ctx, company, d.Subscriber)
 	}
@@ -202,7 +215,10 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	if err := s.checkMemory(r.Company); err != nil {
 		return nil, err
 	}
-	stored, err := s.Events.Get(ctx, r)
+	if err := s.Deliveries.Restore(ctx, []events.Ref{r}); err != nil {
+		return nil, err
+	}
+	stored, err := s.keptEvents.Get(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +248,7 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	records, err := s.Deliveries.Get(ctx, refs)
+	records, err := s.kept.Get(ctx, refs)
 	if err != nil || len(refs) == 0 {
 		return nil, err
 	}
@@ -269,7 +285,7 @@ func (s *Service) DropQuarantined(ctx context.Context, e quarantine.Entry) error
 		return s.Quarantine.Forget(ctx, e)
 	}
 	event := events.Ref{Company: e.Company, ID: e.EventID}
-	stored, unreadable := s.Events.Get(ctx, event) // the error may also be of Redis, or ErrNotFound
+	stored, unreadable := s.keptEvents.Get(ctx, event) // the error may also be of Redis, or ErrNotFound
 	if errors.Is(unreadable, events.ErrUnavailable) {
 		return unreadable
 	}
@@ -290,7 +306,7 @@ func (s *Service) DropQuarantined(ctx context.Context, e quarantine.Entry) error
 
 // drop cancels a live delivery. fresh replaces a record that cannot be read.
 func (s *Service) drop(ctx context.Context, r delivery.Ref, fresh *delivery.Record) error {
-	records, err := s.Deliveries.Stored(ctx, []delivery.Ref{r})
+	records, err := s.kept.Stored(ctx, []delivery.Ref{r})
 	if err != nil {
 		return err
 	}

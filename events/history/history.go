@@ -1,8 +1,10 @@
-// Package history reads accepted events: one event, a page of a list, or all events of a time span.
+// Package history reads accepted events: one event, a page of a list, or all events of a time span. It reads events
+// that Redis has compacted or forgotten from an Archive, if there is one.
 package history
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -27,13 +29,18 @@ import (
 type Options struct {
 	Client    redis.UniversalClient
 	Retention time.Duration    // how long ids are kept; positive
+	Archive   Archive          // nil: there is no history
 	Now       func() time.Time // nil: the real clock
 }
 
-// Reader reads accepted events. It is safe for concurrent use. Errors of Redis wrap
+// Reader reads accepted events. It is safe for concurrent use. Errors of Redis and of the Archive wrap
 // events.ErrUnavailable.
+//
+// An event that Redis has is read from Redis alone, since the Archive may have an earlier state of it. One that Redis has
+// compacted or forgotten is read from the Archive, as it was when it was settled.
 type Reader struct {
 	client    redis.UniversalClient
+	archive   Archive // nil: there is no history
 	retention time.Duration
 	now       func() time.Time
 }
@@ -41,11 +48,34 @@ type Reader struct {
 // New returns a Reader on the client, which it does not close.
 func New(o Options) *Reader {
 	o.Now = clock.Or(o.Now)
-	return &Reader{client: o.Client, retention: o.Retention, now: o.Now}
+	return &Reader{client: o.Client, archive: o.Archive, retention: o.Retention, now: o.Now}
+}
+
+// InRedis returns a Reader without the Archive: for callers that write to the events that they read.
+func (r *Reader) InRedis() *Reader {
+	kept := *r
+	kept.archive = nil
+	return &kept
 }
 
 // Get reads one event, or returns events.ErrNotFound. A damaged event gives another error.
 func (r *Reader) Get(ctx context.Context, ref events.Ref) (events.Stored, error) {
+	kept, keptErr := r.get(ctx, ref)
+	if missing := errors.Is(keptErr, events.ErrNotFound); !missing && (keptErr != nil || kept.State != events.Compacted) {
+		return kept, keptErr
+	}
+	archived, err := r.GetArchived(ctx, []events.Ref{ref})
+	if err != nil {
+		return events.Stored{}, err
+	}
+	if archived[0] == nil || keptErr == nil && !isSame(&kept, archived[0]) {
+		return kept, keptErr
+	}
+	return *archived[0], nil
+}
+
+// get is Get without the Archive.
+func (r *Reader) get(ctx context.Context, ref events.Ref) (events.Stored, error) {
 	raw, err := r.client.Get(ctx, layout.EventKey(ref)).Result()
 	if errors.Is(err, redis.Nil) {
 		return events.Stored{}, events.ErrNotFound
@@ -60,7 +90,37 @@ func (r *Reader) Get(ctx context.Context, ref events.Ref) (events.Stored, error)
 	return *stored, nil
 }
 
-// sizes are the stored bytes of each event; 0 for an event that does not exist or is damaged.
+// GetArchived reads events from the Archive alone, in the order of refs, some hundred at most; nil for those that it
+// does not have, and for all of them without an Archive.
+func (r *Reader) GetArchived(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
+	found := make([]*events.Stored, len(refs))
+	if r.archive == nil || len(refs) == 0 {
+		return found, nil
+	}
+	archived, err := r.archive.Get(ctx, refs)
+	if err != nil {
+		return nil, err
+	}
+	for i, ref := range refs {
+		if archived[i] == nil {
+			continue
+		}
+		if stored, err := layout.Parse(ref, archived[i].Value); err == nil && stored.State != events.Compacted {
+			stored.State = events.Settled
+			found[i] = stored
+		}
+	}
+	return found, nil
+}
+
+// ArchivedBytes is what an event that is to be read from an Archive counts as for Fitting: its size is not known before.
+const ArchivedBytes = readBytes / 25
+
+// compactedBytes is the length of a compacted event: header and digest. Other values are longer.
+const compactedBytes = 44
+
+// sizes are the stored bytes of each event; 0 for an event that does not exist or is damaged. With an Archive they are at
+// least ArchivedBytes for an event that does not exist or is compacted.
 func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
 	lengths, err := pipeline.Readable(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.IntCmd {
 		return pipe.StrLen(ctx, layout.EventKey(ref))
@@ -71,6 +131,9 @@ func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
 	sizes := make([]int, len(refs))
 	for i, length := range lengths {
 		sizes[i] = int(length.Val())
+		if r.archive != nil && sizes[i] <= compactedBytes {
+			sizes[i] = ArchivedBytes
+		}
 	}
 	return sizes, nil
 }
@@ -78,25 +141,50 @@ func (r *Reader) sizes(ctx context.Context, refs []events.Ref) ([]int, error) {
 // GetMany reads events in the order of refs, some hundred at most. Missing and damaged events
 // are nil, so that one damaged event does not fail a list.
 func (r *Reader) GetMany(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
-	return r.read(ctx, refs, -1, layout.Parse)
+	found, gone, err := r.read(ctx, refs, -1, layout.Parse)
+	if err != nil {
+		return nil, err
+	}
+	wanted := make([]events.Ref, len(gone))
+	for i, at := range gone {
+		wanted[i] = refs[at]
+	}
+	archived, err := r.GetArchived(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	for i, at := range gone {
+		if archived[i] != nil && (found[at] == nil || isSame(found[at], archived[i])) {
+			found[at] = archived[i]
+		}
+	}
+	return found, nil
 }
 
-// read parses the values of events, up to the byte last (-1: all bytes). Missing and damaged events
-// are nil.
-func (r *Reader) read(ctx context.Context, refs []events.Ref, last int64, parse func(events.Ref, string) (*events.Stored, error)) ([]*events.Stored, error) {
+// isSame reports whether a compacted event is the archived one. Else that is an earlier event with the same id, which
+// Redis had forgotten.
+func isSame(compacted, archived *events.Stored) bool { return compacted.Sequence == archived.Sequence }
+
+// read parses the values of events in Redis, up to the byte last (-1: all bytes). Missing and damaged events
+// are nil. gone are the indexes of missing and compacted ones.
+func (r *Reader) read(ctx context.Context, refs []events.Ref, last int64, parse func(events.Ref, string) (*events.Stored, error)) (found []*events.Stored, gone []int, err error) {
 	values, err := pipeline.Readable(ctx, r.client, refs, func(pipe redis.Pipeliner, ref events.Ref) *redis.StringCmd {
 		return pipe.GetRange(ctx, layout.EventKey(ref), 0, last)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: read events: %w", events.ErrUnavailable, err)
+		return nil, nil, fmt.Errorf("%w: read events: %w", events.ErrUnavailable, err)
 	}
-	found := make([]*events.Stored, len(refs))
+	found = make([]*events.Stored, len(refs))
 	for i, value := range values {
-		if stored, err := parse(refs[i], value.Val()); err == nil {
+		stored, err := parse(refs[i], value.Val())
+		if err == nil {
 			found[i] = stored
 		}
+		if value.Err() == nil && value.Val() == "" || err == nil && stored.State == events.Compacted {
+			gone = append(gone, i)
+		}
 	}
-	return found, nil
+	return found, gone, nil
 }
 
 // GetSome reads those of the events for which on is true, as GetMany does; the others are nil.
@@ -120,16 +208,16 @@ func (r *Reader) GetSome(ctx context.Context, refs []events.Ref, on []bool) ([]*
 	return stored, nil
 }
 
-// heads reads the heads of events, in the order of refs: state, time of acceptance, sequence,
-// id, company and type. Missing and damaged events are nil; a compacted event has no type.
-func (r *Reader) heads(ctx context.Context, refs []events.Ref) ([]*events.Stored, error) {
-	heads, err := r.read(ctx, refs, int64(layout.HeadLength)-1, layout.ParseHead)
+// heads reads the heads of events in Redis, in the order of refs: state, time of acceptance, sequence,
+// id, company and type. Missing and damaged events are nil; a compacted event has no type. gone is as in read.
+func (r *Reader) heads(ctx context.Context, refs []events.Ref) (heads []*events.Stored, gone []int, err error) {
+	heads, gone, err = r.read(ctx, refs, int64(layout.HeadLength)-1, layout.ParseHead)
 	for i, head := range heads {
 		if head != nil && head.Type == "" && head.State != events.Compacted {
 			heads[i] = nil
 		}
 	}
-	return heads, err
+	return heads, gone, err
 }
 
 // Pending counts the events of a company that are not settled.
@@ -159,16 +247,24 @@ type Place struct {
 
 // Span is a range of an index, between two times in unix ms, both included.
 type Span struct {
-	Index     string // a key
+	Index     string // a key in Redis; an Archive goes by Company, Subscriber and Deaths
+	Kept      int64  // Redis's part of the range does not begin before it: such entries are about to be removed
 	Low, High int64
 	Ascending bool
+
+	Company    uuid.UUID
+	Subscriber *uuid.UUID // nil: the index of all subscribers of the company
+	Deaths     bool       // the index of dead letters, by the time of death
 }
 
-// span limits from and to (nil: open) to the retention.
-func (r *Reader) span(index string, from, to *time.Time) Span {
-	sp := Span{Index: index, Low: r.now().Add(-r.retention - layout.Grace).UnixMilli(), High: timestamp.MaxMillis}
+// oldest is the ms of acceptance from which on Redis's events are listed.
+func (r *Reader) oldest() int64 { return r.now().Add(-r.retention - layout.Grace).UnixMilli() }
+
+// span is the range between from and to (nil: open).
+func (r *Reader) span(index string, company uuid.UUID, from, to *time.Time) Span {
+	sp := Span{Index: index, Company: company, Kept: r.oldest(), High: timestamp.MaxMillis}
 	if from != nil {
-		sp.Low = max(sp.Low, ceilMillis(*from))
+		sp.Low = ceilMillis(*from)
 	}
 	if to != nil {
 		sp.High = min(sp.High, to.UnixMilli())
@@ -180,11 +276,60 @@ func ceilMillis(t time.Time) int64 {
 	return t.Add(time.Millisecond - time.Nanosecond).UnixMilli()
 }
 
-// ReadIndex reads up to n places of the span after the given one; fewer than n
-// means that there are no more. Its error wraps events.ErrUnavailable.
-func ReadIndex(ctx context.Context, client redis.UniversalClient, sp Span, after Place, n int) ([]Place, error) {
+// ReadIndex reads up to n places of the span after the given one, by time and then by the bytes of the id; fewer than n
+// means that there are no more. It merges the index in Redis with that of the archive (nil: there is none). A place that
+// both have is read once. An id has two places if Redis had forgotten it before it was accepted again, or if the archive
+// does not know yet that its delivery died again. Its error wraps events.ErrUnavailable.
+func ReadIndex(ctx context.Context, client redis.UniversalClient, archive Archive, sp Span, after Place, n int) ([]Place, error) {
+	kept, err := readKept(ctx, client, sp, after, n)
+	if err != nil || archive == nil || n <= 0 {
+		return kept, err
+	}
+	archived, err := archive.Index(ctx, sp, after, n) // after Redis: what is compacted meanwhile was archived before
+	if err != nil {
+		return nil, err
+	}
+	return merge(kept, archived, sp.compare, n), nil
+}
+
+// compare compares places by the order of the span.
+func (sp *Span) compare(a, b Place) int {
+	order := cmp.Or(cmp.Compare(a.MS, b.MS), cmp.Compare(a.ID, b.ID))
+	if sp.Ascending {
+		return order
+	}
+	return -order
+}
+
+// merge returns the first n elements of both lists, which are in the same order. It drops repetitions.
+func merge[T any](a, b []T, compare func(a, b T) int, n int) []T {
+	out := make([]T, 0, min(n, len(a)+len(b)))
+	for len(out) < n && len(a)+len(b) > 0 {
+		var order int
+		switch {
+		case len(a) == 0:
+			order = 1
+		case len(b) == 0:
+			order = -1
+		default:
+			order = compare(a[0], b[0])
+		}
+		if order <= 0 {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out = append(out, b[0])
+		}
+		if order >= 0 {
+			b = b[1:]
+		}
+	}
+	return out
+}
+
+// readKept is ReadIndex of Redis's index alone.
+func readKept(ctx context.Context, client redis.UniversalClient, sp Span, after Place, n int) ([]Place, error) {
 	got, err := pageScript.Run(ctx, client, []string{sp.Index},
-		sp.Ascending, sp.Low, sp.High, n, after.MS, after.ID, after.Inclusive).StringSlice()
+		sp.Ascending, max(sp.Low, sp.Kept), sp.High, n, after.MS, after.ID, after.Inclusive).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("%w: read index: %w", events.ErrUnavailable, err)
 	}
@@ -199,33 +344,87 @@ func ReadIndex(ctx context.Context, client redis.UniversalClient, sp Span, after
 	return places, nil
 }
 
-// Companies iterates over the companies with an event accepted at low (unix ms) or later and within
-// retention, by partition and then by UUID. It begins with the company from; uuid.Nil: with the
+// Companies iterates over the companies with an event accepted at low (unix ms) or later that Redis has, and those of the
+// archive (nil: there is none), by partition and then by UUID. It begins with the company from; uuid.Nil: with the
 // first. It ends with the first error, which wraps events.ErrUnavailable.
-func Companies(ctx context.Context, client redis.UniversalClient, from uuid.UUID, low int64) iter.Seq2[uuid.UUID, error] {
+func Companies(ctx context.Context, client redis.UniversalClient, archive Archive, from uuid.UUID, low int64) iter.Seq2[uuid.UUID, error] {
 	return func(yield func(uuid.UUID, error) bool) {
 		first := 0
 		if from != uuid.Nil {
 			first = partition.Of(from)
 		}
+		archived := archivedCompanies{archive: archive, after: from}
+		if archive != nil && from != uuid.Nil {
+			archived.read = []uuid.UUID{from} // the archive begins after it
+		}
 		for p := first; p < partition.Count; p++ {
-			names, err := client.ZRangeByScore(ctx, partition.Prefix(p)+"companies", &redis.ZRangeBy{
-				Min: strconv.FormatInt(low, 10), Max: "+inf",
-			}).Result()
+			kept, err := companiesIn(ctx, client, p, low)
 			if err != nil {
-				yield(uuid.Nil, fmt.Errorf("%w: read companies: %w", events.ErrUnavailable, err))
+				yield(uuid.Nil, err)
 				return
 			}
-			slices.Sort(names) // the set is in the order of time, which changes between pages
-			for _, name := range names {
-				company, err := uuid.Parse(name)
-				if err != nil || p == first && bytes.Compare(company[:], from[:]) < 0 { // err: no script writes such a member
+			more, err := archived.next(ctx, p)
+			if err != nil {
+				yield(uuid.Nil, err)
+				return
+			}
+			for _, company := range merge(kept, more, compareUUIDs, len(kept)+len(more)) {
+				if p == first && compareUUIDs(company, from) < 0 {
 					continue
 				}
 				if !yield(company, nil) {
 					return
 				}
 			}
+		}
+	}
+}
+
+func compareUUIDs(a, b uuid.UUID) int { return bytes.Compare(a[:], b[:]) }
+
+// companiesIn returns the companies of a partition that Redis has, in the order of their UUIDs.
+func companiesIn(ctx context.Context, client redis.UniversalClient, p int, low int64) ([]uuid.UUID, error) {
+	names, err := client.ZRangeByScore(ctx, partition.Prefix(p)+"companies", &redis.ZRangeBy{
+		Min: strconv.FormatInt(low, 10), Max: "+inf",
+	}).Result()
+	if err != nil {
+		return nil, fmt.Errorf("%w: read companies: %w", events.ErrUnavailable, err)
+	}
+	companies := make([]uuid.UUID, 0, len(names))
+	for _, name := range names {
+		if company, err := uuid.Parse(name); err == nil { // no script writes another member
+			companies = append(companies, company)
+		}
+	}
+	slices.SortFunc(companies, compareUUIDs) // the set is in the order of time, which changes between pages
+	return companies, nil
+}
+
+// companiesBatch is how many companies of an archive are read at a time.
+const companiesBatch = 100
+
+// archivedCompanies reads the companies of an archive, partition by partition.
+type archivedCompanies struct {
+	archive Archive
+	after   uuid.UUID   // where the archive is read next
+	read    []uuid.UUID // but not returned yet
+	ended   bool
+}
+
+// next returns the companies of partition p that the calls for earlier partitions have not returned.
+func (a *archivedCompanies) next(ctx context.Context, p int) (companies []uuid.UUID, err error) {
+	for {
+		for len(a.read) > 0 && partition.Of(a.read[0]) <= p {
+			companies, a.read = append(companies, a.read[0]), a.read[1:]
+		}
+		if a.archive == nil || a.ended || len(a.read) > 0 {
+			return companies, nil
+		}
+		if a.read, err = a.archive.Companies(ctx, a.after, companiesBatch); err != nil {
+			return nil, err
+		}
+		if a.ended = len(a.read) < companiesBatch; len(a.read) > 0 {
+			a.after = a.read[len(a.read)-1]
 		}
 	}
 }

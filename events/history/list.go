@@ -111,8 +111,11 @@ type listing struct {
 func (l *listing) spent() bool { return l.left <= 0 || l.work <= 0 }
 
 func (l *listing) readCompanies(ctx context.Context) error {
-	low := l.reader.span("", l.filter.From, nil).Low
-	for company, err := range Companies(ctx, l.reader.client, l.at.Company, low) {
+	low := l.reader.oldest()
+	if l.filter.From != nil {
+		low = max(low, ceilMillis(*l.filter.From))
+	}
+	for company, err := range Companies(ctx, l.reader.client, l.reader.archive, l.at.Company, low) {
 		if err != nil {
 			return err
 		}
@@ -135,10 +138,11 @@ func (l *listing) readCompany(ctx context.Context, company uuid.UUID) error {
 	if l.at.Company != company {
 		l.at = position{Company: company}
 	}
-	sp := l.reader.span(l.filter.index(company), l.filter.From, l.filter.To)
+	sp := l.reader.span(l.filter.index(company), company, l.filter.From, l.filter.To)
+	sp.Subscriber = l.filter.Subscriber
 	for {
 		n := l.batch()
-		places, err := ReadIndex(ctx, l.reader.client, sp, l.at.Place, n)
+		places, err := ReadIndex(ctx, l.reader.client, l.reader.archive, sp, l.at.Place, n)
 		if err != nil {
 			return err
 		}
@@ -192,6 +196,9 @@ func (l *listing) take(ctx context.Context, places []Place) (int, error) {
 			return 0, err
 		}
 		for i, e := range stored {
+			if e != nil && l.reader.archive != nil && !l.lists(e, places[taken+i]) {
+				e = nil
+			}
 			if !l.add(e) {
 				return taken + i, nil
 			}
@@ -201,6 +208,12 @@ func (l *listing) take(ctx context.Context, places []Place) (int, error) {
 		taken += n
 	}
 	return len(places), nil
+}
+
+// lists checks what only an event tells that was read from the archive: its type. The event at an archived place may
+// also be a later one with the same id, which has a place of its own.
+func (l *listing) lists(e *events.Stored, at Place) bool {
+	return int64(at.MS) == e.AcceptedAt.UnixMilli() && syntax.MatchesAnyEvent(l.filter.Types, e.Type)
 }
 
 // only reports which of the events to load.
@@ -214,9 +227,10 @@ func (l *listing) only(ctx context.Context, refs []events.Ref) (on []bool, err e
 	if err != nil || len(l.filter.Types) == 0 {
 		return on, err
 	}
-	heads, err := l.reader.heads(ctx, refs)
+	heads, gone, err := l.reader.heads(ctx, refs)
 	for i, e := range heads {
-		on[i] = on[i] && e != nil && syntax.MatchesAnyEvent(l.filter.Types, e.Type)
+		matches := e != nil && syntax.MatchesAnyEvent(l.filter.Types, e.Type)
+		on[i] = on[i] && (matches || l.reader.archive != nil && slices.Contains(gone, i))
 	}
 	return on, err
 }
@@ -267,16 +281,16 @@ const walkName = "events of a company"
 
 // Walk lists the ids of a company's events that were accepted between from and to, inclusive,
 // oldest first, n at a time. after is next of the previous call, "" for the first call. next is ""
-// on the last page. A walk may be resumed at any time: it skips events that are past retention. The
-// error is cursor.ErrBad when after is not of this walk.
+// on the last page. A walk may be resumed at any time: it skips events that Redis has forgotten, unless the Archive has
+// them. The error is cursor.ErrBad when after is not of this walk.
 func (r *Reader) Walk(ctx context.Context, company uuid.UUID, from, to time.Time, after string, n int) (ids []string, next string, err error) {
 	at := position{Company: company}
 	if err := cursor.Decode(after, walkName, company, &at); err != nil {
 		return nil, "", err
 	}
-	sp := r.span(layout.IndexKey(company), &from, &to)
+	sp := r.span(layout.IndexKey(company), company, &from, &to)
 	sp.Ascending = true
-	places, err := ReadIndex(ctx, r.client, sp, at.Place, n+1)
+	places, err := ReadIndex(ctx, r.client, r.archive, sp, at.Place, n+1)
 	if err != nil {
 		return nil, "", err
 	}

@@ -71,7 +71,7 @@ func TestHeads(t *testing.T) {
 	}
 	gone, damaged := events.Ref{Company: company, ID: "gone"}, events.Ref{Company: company, ID: "damaged"}
 	b.Redis.Set(t.Context(), layout.EventKey(damaged), "R17000000000010000000a0000000001{}", 0)
-	heads, err := history.Heads(b.Reader, t.Context(), append(refs, gone, damaged))
+	heads, _, err := history.Heads(b.Reader, t.Context(), append(refs, gone, damaged))
 	if err != nil || len(heads) != 5 || heads[3] != nil || heads[4] != nil {
 		t.Fatalf("%v, %v", heads, err)
 	}

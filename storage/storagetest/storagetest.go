@@ -44,7 +44,9 @@ func SQLite(tb testing.TB) string {
 // Postgres returns the URL of an empty, migrated database for this test only.
 func Postgres(tb testing.TB) string {
 	tb.Helper()
-	return pgtest.Copy(tb, func(url string) error { return migrate(storage.Options{URL: url}) })
+	return pgtest.Copy(tb, func(url string) error {
+		return errors.Join(migrate(storage.Options{URL: url}), migrate(storage.Options{URL: url, History: true}))
+	})
 }
 
 // Open opens and migrates a database, and closes it when the test ends. Without a URL and a
@@ -88,6 +90,22 @@ func OnBoth(t *testing.T, test func(*testing.T, *storage.DB)) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			test(t, open(t))
+		})
+	}
+}
+
+// OnBothHistories runs a test on an empty database of the history of each kind, in parallel.
+func OnBothHistories(t *testing.T, test func(*testing.T, *storage.DB)) {
+	t.Helper()
+	for name, open := range map[string]func(testing.TB) storage.Options{
+		"sqlite":   func(tb testing.TB) storage.Options { tb.Helper(); return storage.Options{DataDir: tb.TempDir()} },
+		"postgres": func(tb testing.TB) storage.Options { tb.Helper(); return storage.Options{URL: Postgres(tb)} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := open(t)
+			o.History = true
+			test(t, Open(t, o))
 		})
 	}
 }
@@ -278,7 +296,7 @@ func WantIndex(t *testing.T, db *storage.DB, index string, query func(bun.IDB) *
 }
 
 // Plan returns the query plan of the database.
-func Plan(ctx context.Context, db bun.IDB, q *bun.SelectQuery) (string, error) {
+func Plan(ctx context.Context, db bun.IDB, q fmt.Stringer) (string, error) {
 	prefix, columns := "EXPLAIN QUERY PLAN ", 4
 	if storage.IsPostgres(db) {
 		prefix, columns = "EXPLAIN ", 1

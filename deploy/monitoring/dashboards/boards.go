@@ -127,7 +127,8 @@ var boards = []board{
 			graph("Turns", "cps", query{`rate(spendhook_turns_total[$__rate_interval])`, "{{instance}}"}),
 			graph("Wake-ups", "cps", query{`sum(rate(spendhook_wakeups_enqueued_total[$__rate_interval]))`, "enqueued"}, query{`sum(rate(spendhook_wakeups_served_total[$__rate_interval]))`, "served"}, query{`sum(rate(spendhook_wakeups_failed_total[$__rate_interval]))`, "failed"}),
 			graph("Lost partitions", "short", query{`increase(spendhook_partitions_lost_total[$__rate_interval])`, "lost by {{instance}}"}),
-			graph("Events compacted", "cps", query{`sum(rate(spendhook_events_compacted_total[$__rate_interval]))`, "events"}),
+			graph("Events compacted, and written to the history", "cps", query{`sum(rate(spendhook_events_compacted_total[$__rate_interval]))`, "compacted"}, query{`sum(rate(spendhook_history_events_total[$__rate_interval]))`, "written"}),
+			graph("Wait of the oldest event for the history", "s", query{`spendhook_history_lag_seconds`, "{{instance}}"}),
 		}},
 		{"Quarantine and audit log", []panel{
 			number("Quarantined records", "short", `sum(spendhook_quarantined)`),

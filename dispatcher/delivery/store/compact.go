@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/queues"
@@ -40,7 +41,7 @@ func (s *Store) Compact(ctx context.Context, now time.Time, partitions []int) (c
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		calls[i] = &script.Call{Script: compactScript, Keys: queues.Keys(p), Args: []any{
-			partition.Prefix(p), s.at(now), s.opts.Policy.KeepDelivered.Milliseconds(), compactMost, compactBytes, s.keepEvent(),
+			partition.Prefix(p), s.at(now), s.opts.Policy.KeepDelivered.Milliseconds(), compactMost, compactBytes, s.keepEvent(), s.forHistory(),
 		}}
 	}
 	if err = script.Run(ctx, s.client, calls...); err != nil {
@@ -65,14 +66,18 @@ var ErrOpen = errors.New("the event is not settled")
 
 // Erase removes the payload of a settled event and its deliveries, with the receivers'
 // answers. The event is then compacted: its id and digest stay. It does nothing for a
-// compacted event. The error may be events.ErrNotFound or ErrOpen.
+// compacted event. With a history, it is removed there, too; what is being written there now
+// follows within seconds. The error may be events.ErrNotFound or
+// ErrOpen.
 func (s *Store) Erase(ctx context.Context, ref events.Ref) error {
 	replies, err := s.erase(ctx, "", ref)
 	switch {
 	case replies["UNKNOWN"] > 0:
-		return events.ErrNotFound
+		return s.eraseArchived(ctx, ref)
 	case replies["OPEN"] > 0:
 		return ErrOpen
+	case err == nil && s.opts.Archive != nil:
+		err = s.opts.Archive.Erase(ctx, []history.Archived{{Ref: ref}})
 	}
 	return err
 }
@@ -102,7 +107,7 @@ func (s *Store) erase(ctx context.Context, which string, refs ...events.Ref) (ma
 	for i, ref := range refs {
 		p := partition.Of(ref.Company)
 		calls[i] = &script.Call{Script: eraseScript, Keys: queues.Keys(p), Args: []any{
-			partition.Prefix(p), ref.Company.String(), ref.ID, script.Now(s.clock), s.keepEvent(), which,
+			partition.Prefix(p), ref.Company.String(), ref.ID, script.Now(s.clock), s.keepEvent(), which, s.forHistory(),
 		}}
 	}
 	if err := script.Run(ctx, s.client, calls...); err != nil {

@@ -52,8 +52,11 @@ const (
 	defaultPage = 20
 	maxExamined = 1000 // index entries that one page reads
 	examineStep = 100
-	perEntry    = 8    // deliveries of an event that count as one more index entry
-	maxLoaded   = 1000 // deliveries that are loaded at once; the deliveries of one event may be more
+	perEntry    = 8 // deliveries of an event that count as one more index entry
+	// archiveBatch is how many events are read from the history at a time: their sizes are not known before.
+	archiveBatch = 25
+	maxLoaded    = 1000 // deliveries that are loaded at once; the deliveries of one event may be more
+	companyWork  = 10   // index entries that a company counts as, if its index is read from an archive too
 )
 
 type position struct {
@@ -117,7 +120,11 @@ type lister struct {
 func (l *lister) full() bool { return len(l.page.Items) >= l.size || l.examined >= maxExamined }
 
 func (l *lister) companies(ctx context.Context, at position) error {
-	for company, err := range history.Companies(ctx, l.store.client, at.Company, 0) {
+	archive, work := l.archive(), 1
+	if archive != nil {
+		work = companyWork
+	}
+	for company, err := range history.Companies(ctx, l.store.client, archive, at.Company, 0) {
 		if err != nil {
 			return err
 		}
@@ -129,7 +136,7 @@ func (l *lister) companies(ctx context.Context, at position) error {
 			l.page.Next = cursor.Encode(listName, l.filter.key(), here)
 			return nil
 		}
-		l.examined++
+		l.examined += work
 		if err := l.company(ctx, here); err != nil || l.page.Next != "" {
 			return err
 		}
@@ -141,13 +148,18 @@ func (l *lister) company(ctx context.Context, at position) error {
 	span, byEvent := l.index(at.Company)
 	at.Inclusive = at.After != ""
 	for {
-		entries, err := history.ReadIndex(ctx, l.store.client, span, at.Place, examineStep)
+		entries, err := history.ReadIndex(ctx, l.store.client, l.archive(), span, at.Place, examineStep)
 		if err != nil || len(entries) == 0 {
 			return err
 		}
 		groups, err := l.store.read(ctx, at.Company, l.filter.Subscriber, entries, byEvent)
 		if err != nil {
 			return err
+		}
+		if l.archive() != nil {
+			if err := l.dropFormer(ctx, span, entries, groups); err != nil {
+				return err
+			}
 		}
 		for i, group := range groups {
 			after := ""
@@ -160,6 +172,40 @@ func (l *lister) company(ctx context.Context, at position) error {
 			}
 		}
 	}
+}
+
+// archive is the archive whose index is merged with that of Redis; nil for none. It has no live deliveries.
+func (l *lister) archive() history.Archive {
+	if l.filter.only(delivery.Status.Live) {
+		return nil
+	}
+	return l.store.opts.Archive
+}
+
+// dropFormer empties the groups of places that are only in the archive's index and no longer right: those of an earlier
+// event with the same id, and of an earlier death of a delivery that died again.
+func (l *lister) dropFormer(ctx context.Context, span history.Span, entries []history.Place, groups [][]delivery.Delivery) error {
+	deaths := make([]float64, len(groups))
+	if span.Deaths {
+		ids := make([]string, len(groups))
+		for i := range ids {
+			ids[i] = entries[i].ID
+		}
+		var err error
+		if deaths, err = l.store.client.ZMScore(ctx, span.Index, ids...).Result(); err != nil {
+			return fmt.Errorf("read times of death: %w", err)
+		}
+	}
+	for i := range groups {
+		at := entries[i].MS
+		groups[i] = slices.DeleteFunc(groups[i], func(d delivery.Delivery) bool {
+			if span.Deaths {
+				return deaths[i] != 0 && deaths[i] != at || at < float64(d.Created)
+			}
+			return int64(at) != d.Created
+		})
+	}
+	return nil
 }
 
 // add appends the deliveries that match the filter, and reports whether the page is full.
@@ -188,7 +234,7 @@ func (l *lister) add(group []delivery.Delivery, after string, at position) bool 
 // members of the set are events, each with the deliveries of all subscribers.
 func (l *lister) index(company uuid.UUID) (span history.Span, byEvent bool) {
 	sub, dead, live := l.filter.Subscriber, l.filter.only(isDead), l.filter.only(delivery.Status.Live)
-	span = history.Span{High: timestamp.MaxMillis}
+	span = history.Span{High: timestamp.MaxMillis, Company: company, Subscriber: sub, Deaths: dead}
 	if l.filter.From != nil {
 		span.Low = l.filter.From.UnixMilli()
 	}
@@ -245,7 +291,7 @@ func (s *Store) read(ctx context.Context, company uuid.UUID, sub *uuid.UUID, ent
 	return out, nil
 }
 
-// Get reads deliveries; nil for a delivery that is not kept or is damaged. A live delivery with an attempt
+// Get reads deliveries; nil for a delivery that neither Redis nor the Archive has, or that is damaged. A live delivery with an attempt
 // under way is DELIVERING. If its subscriber is disabled or paused, its reason is
 // ReasonSubscriberDisabled or ReasonPaused.
 func (s *Store) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
@@ -256,8 +302,8 @@ func (s *Store) Get(ctx context.Context, refs []delivery.Ref) ([]*delivery.Recor
 	return records, s.showWaiting(ctx, refs, records)
 }
 
-// Stored reads the records of deliveries as they are stored; nil for a delivery that is not kept or is
-// damaged.
+// Stored reads the records of deliveries as they are stored; nil for a delivery that neither Redis nor the Archive has,
+// or that is damaged.
 func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Record, error) {
 	fields, err := s.readFields(ctx, math.MaxInt32, refs, false)
 	if err != nil {
@@ -276,8 +322,8 @@ func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Re
 }
 
 // readFields reads fields of deliveriesKey, name and value in turn, also of events that have the records in
-// their own value: for each ref those of its subscriber, or all of its event. It reads at most `most` deliveries,
-// but all of the first ref.
+// their own value, and of those that only the Archive has: for each ref those of its subscriber, or all of its event. It
+// reads at most `most` deliveries, but all of the first ref. Without fields, the list is empty or has one text.
 func (s *Store) readFields(ctx context.Context, most int, refs []delivery.Ref, all bool) (fields [][]string, err error) {
 	groups := script.Groups(s.client, refs, examineStep, func(r delivery.Ref) int { return partition.Of(r.Company) })
 	calls := make([]*script.Call, len(groups))
@@ -313,7 +359,62 @@ func (s *Store) readFields(ctx context.Context, most int, refs []delivery.Ref, a
 		}
 		fields = append(fields, found)
 	}
+	if s.opts.Archive == nil {
+		return fields, nil
+	}
+	return s.addArchived(ctx, most, refs, all, fields)
+}
+
+// addArchived adds what readFields reads from the Archive. It may shorten fields, to the same bound.
+func (s *Store) addArchived(ctx context.Context, most int, refs []delivery.Ref, all bool, fields [][]string) ([][]string, error) {
+	var gone []int // refs that Redis has not
+	for i := range fields {
+		if len(fields[i]) == 0 {
+			gone = append(gone, i)
+		}
+	}
+	count := 0
+	for i := range fields {
+		if len(gone) > 0 && gone[0] == i {
+			batch := gone[:min(len(gone), archiveBatch)]
+			gone = gone[len(batch):]
+			if err := s.readArchived(ctx, batch, refs, all, fields); err != nil {
+				return nil, err
+			}
+		}
+		if count += len(fields[i]) / 2; count > most && i > 0 {
+			return fields[:i], nil
+		}
+	}
 	return fields, nil
+}
+
+// readArchived sets the fields of some refs from the Archive.
+func (s *Store) readArchived(ctx context.Context, batch []int, refs []delivery.Ref, all bool, fields [][]string) error {
+	var wanted []events.Ref
+	at := make(map[events.Ref]int, len(batch)) // a list may have several deliveries of an event
+	for _, i := range batch {
+		if _, known := at[refs[i].Ref]; !known {
+			at[refs[i].Ref] = len(wanted)
+			wanted = append(wanted, refs[i].Ref)
+		}
+	}
+	found, err := s.opts.Archive.Get(ctx, wanted)
+	if err != nil {
+		return fmt.Errorf("read archived deliveries: %w", err)
+	}
+	for _, i := range batch {
+		e := found[at[refs[i].Ref]]
+		if e == nil {
+			continue
+		}
+		for _, d := range e.Deliveries {
+			if all || d.Subscriber == refs[i].Subscriber {
+				fields[i] = append(fields[i], d.Subscriber.String(), d.Record)
+			}
+		}
+	}
+	return nil
 }
 
 // ofEvents reads the deliveries of events, by subscriber: of at least the first event, and of as many

@@ -1,5 +1,6 @@
 // Package store writes deliveries, and reads them: one, those of an event, lists. Its scripts write a
-// record, and where the delivery waits, in one atomic step.
+// record, and where the delivery waits, in one atomic step. It reads the deliveries of events that Redis has compacted or
+// forgotten from a history.Archive, if there is one.
 package store
 
 import (
@@ -17,6 +18,7 @@ import (
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/events/layout"
 	"spendhook/events/operational"
 	"spendhook/internal/clock"
@@ -38,15 +40,22 @@ var (
 	readScript = queues.ReadScript(layout.Lua() + lib + readSource)
 )
 
-// Options configures New; all but Now are required.
+// Options configures New. Client and Policy are required.
 type Options struct {
 	Client redis.UniversalClient
 	Policy delivery.Policy
+	// Archive is the history; nil: there is none. With one, a settled event waits until Archived was called for it.
+	Archive history.Archive
 	// Now is the clock; nil: Redis's for what the scripts keep and remove. A replica's clock must not decide that.
 	Now func() time.Time
 }
 
 // Store keeps deliveries in Redis. It is safe for concurrent use.
+//
+// Delivery, Get, Stored, OfEvent, SumUp and List read the deliveries of an event from the Archive when Redis has compacted
+// or forgotten the event; errors of the Archive wrap events.ErrUnavailable. Stats, CompanyStats, Ahead, and lists of live
+// deliveries are of Redis alone, as are all writes: a change of a delivery that only the Archive has is refused, since
+// Redis has no version of it. InRedis is for callers that write what they read.
 type Store struct {
 	client redis.UniversalClient
 	opts   Options
@@ -58,6 +67,13 @@ func New(o Options) *Store {
 	given := o.Now
 	o.Now = clock.Or(given)
 	return &Store{client: o.Client, opts: o, clock: given}
+}
+
+// InRedis returns a Store without the Archive.
+func (s *Store) InRedis() *Store {
+	kept := *s
+	kept.opts.Archive = nil
+	return &kept
 }
 
 // deliverySlack is how much longer than the retention a delivery is kept: longer than its event.
@@ -179,7 +195,7 @@ func (s *Store) recordCall(writes []Write, group []int, now time.Time) *script.C
 	p := s.opts.Policy
 	args := []any{
 		s.at(now), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(),
-		cmp.Or(p.KeepDelivered, p.Retention).Milliseconds(), len(group),
+		cmp.Or(p.KeepDelivered, p.Retention).Milliseconds(), s.forHistory(), len(group),
 	}
 	for _, j := range group {
 		w := &writes[j]

@@ -28,9 +28,14 @@ type Total struct {
 	// delays, or has been started and put back again and again; 0: there is none.
 	OldestDue time.Duration
 
-	Quarantined int64     // entries of the quarantine
-	Dead        int64     // dead letters
-	Largest     []Company // companies with the most pending events, the largest first
+	Quarantined int64 // entries of the quarantine
+	Dead        int64 // dead letters
+	// Unarchived is the number of settled events that are not written to the history yet, Behind how long the oldest of
+	// them waits. Both are 0 without a history.
+	Unarchived int64
+	Behind     time.Duration
+
+	Largest []Company // companies with the most pending events, the largest first
 
 	byPartition map[int]Total
 }
@@ -46,6 +51,8 @@ func (t *Total) add(p int, of Total) {
 	t.OldestDue = max(t.OldestDue, of.OldestDue)
 	t.Quarantined += of.Quarantined
 	t.Dead += of.Dead
+	t.Unarchived += of.Unarchived
+	t.Behind = max(t.Behind, of.Behind)
 	t.byPartition[p] = of
 }
 
@@ -116,7 +123,7 @@ func (m *Meter) Measure(ctx context.Context, partitions []int, largest int) (Tot
 	}
 	t := Total{byPartition: make(map[int]Total, len(partitions))}
 	for i, c := range calls {
-		if reply, _ := c.Reply().([]any); len(reply) == 6 { // nil after an error
+		if reply, _ := c.Reply().([]any); len(reply) == 8 { // nil after an error
 			t.add(partitions[i], m.totalOf(reply))
 			for company, pending := range companiesOf(reply[4]) {
 				t.Largest = append(t.Largest, Company{company, pending})
@@ -137,12 +144,17 @@ func (m *Meter) totalOf(reply []any) Total {
 	waited, _ := reply[1].(int64)
 	quarantined, _ := reply[2].(int64)
 	dead, _ := reply[5].(int64)
+	unarchived, _ := reply[6].(int64)
+	behind, _ := reply[7].(int64)
 	for company, ms := range companiesOf(reply[3]) {
 		if !m.skippedSince(company, lately) {
 			waited = max(waited, ms)
 		}
 	}
-	return Total{Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined, Dead: dead}
+	return Total{
+		Pending: pending, OldestDue: time.Duration(waited) * time.Millisecond, Quarantined: quarantined, Dead: dead,
+		Unarchived: unarchived, Behind: time.Duration(behind) * time.Millisecond,
+	}
 }
 
 // companiesOf reads a list of companies and numbers in turn.

@@ -4,11 +4,12 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 now ms or '', 3 ms between settling and compaction, 4 maximum of events
 --   and deliveries to read, 5 maximum of bytes of events to read, 6 ms that an event is kept after
---   it was accepted
+--   it was accepted, 7 as ARGV 6 of record.lua
 -- Returns {events compacted, 1 when more are due else 0}.
 local P, now, after = ARGV[1], time_of(ARGV[2]), tonumber(ARGV[3])
 local left, bytes, count = tonumber(ARGV[4]), tonumber(ARGV[5]), 0
 check({P})
+if ARGV[7] == '0' then redis.call('UNLINK', P .. 'history') end -- the history was switched off
 
 -- delivered lists the subscribers that have a delivery of the event, and the records of these deliveries;
 -- nil when the event must not be compacted.

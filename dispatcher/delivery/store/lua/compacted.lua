@@ -21,7 +21,8 @@ local function compact_event(P, company, id, value, now, ms, records)
   redis.call('DEL', event) -- may have another type
   redis.call('SET', event, COMPACTED .. (head or accepted .. string.rep('0', 18)) .. digest(content(body)), 'PX', math.max(accepted + ms - now, 1000))
   gather(P .. 'ei:' .. company, id, false)
-  c.stubs[#c.stubs + 1] = head and stub_of(id, value)
+  local indexed = redis.pcall('ZSCORE', P .. 'ei:' .. company, id) -- else restored, and there is a stub
+  c.stubs[#c.stubs + 1] = head and type(indexed) == 'string' and stub_of(id, value) or nil
 end
 
 local function end_compacting(now)

@@ -3,18 +3,24 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 event id, 4 now ms or '', 5 ms that an event is kept after it was
 --   accepted, 6 which events may be erased: '' settled events; 'unreadable' also unreadable events
---   without a live delivery; 'quarantined' also events that are not matched, without their deliveries
+--   without a live delivery; 'quarantined' also events that are not matched, without their deliveries,
+--   7 as ARGV 6 of record.lua
 -- Returns ERASED; GONE when the event was compacted before; UNKNOWN when there is no event;
 -- OPEN when the event may not be erased.
 local P, company, id, now, which = ARGV[1], ARGV[2], ARGV[3], time_of(ARGV[4]), ARGV[6]
 check({P})
+for_history = tonumber(ARGV[7])
 local event, deliveries = P .. 'e:' .. company .. ':' .. id, P .. 'd:' .. company .. '/' .. id
 local value = redis.pcall('GET', event)
 local fields = deliveries_of(P, company, id, value)
 if not value then return 'UNKNOWN' end
 if type(value) ~= 'string' then value = '' end
 local state = string.match(value, HEAD) and string.match(value, '^[RMSC]')
-if state == COMPACTED then return 'GONE' end
+if state == COMPACTED then
+  archives(P, company, id, ERASED, now)
+  end_settling(now)
+  return 'GONE'
+end
 local unreadable, dropped = not state or fields.err ~= nil, which == 'quarantined'
 if unreadable and which == '' or not unreadable and state ~= SETTLED and not (dropped and state == READY) then return 'OPEN' end
 
@@ -39,6 +45,7 @@ if not dropped or fields.err then
   end
 end
 end_compacting(now)
+archives(P, company, id, ERASED, now)
 if dropped and state ~= SETTLED then count_pending(P, company, -1) end
 end_settling(now)
 return 'ERASED'

@@ -52,10 +52,32 @@ end
 -- longer returns the bytes of a record that are not in DELIVERY_BYTES.
 local function longer(record) return math.max(0, #record - SHORT_RECORD) end
 
+-- With a history, a settled event waits in a list of its partition until it is written there. Only then it may be
+-- compacted: archived.lua moves it to the list that compact.lua reads.
+-- for_history is the ms that such an event is kept at least, 0 without a history. record.lua and erase.lua set it.
+local for_history = 0
+local to_archive = {} -- entries of the list, by key prefix
+
+-- archives notes that an event has settled, or with the mark ERASED that it was erased.
+local ERASED = 'E'
+local function archives(P, company, id, mark, now)
+  if for_history == 0 then return end
+  local of = to_archive[P] or {}
+  to_archive[P] = of
+  of[#of + 1] = string.format('%08x', math.floor(now / 1000)) .. mark .. company .. '/' .. id
+end
+
 local kept = {}       -- changes of the bytes that companies keep, by company and hour
 local to_compact = {} -- the events of this call that may be compacted, by company
 local woken = {}      -- the key prefixes of partitions whose owner is to be woken
 local pending = {}    -- the changes of the numbers of pending events, by company
+
+-- compacts notes that an event may be compacted. entry is the second in which it settled (8 hex digits) and its id.
+local function compacts(P, company, entry)
+  local of = to_compact[P .. company] or {P = P, company = company}
+  to_compact[P .. company] = of
+  of[#of + 1] = entry
+end
 
 -- wakes notes that the owner of a partition is to be woken, if n is more than 0.
 local function wakes(P, n)
@@ -158,7 +180,7 @@ local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
   if not damaged then state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2, 14)) end
   local is = tonumber(marks[1] or 0) > 0 and MATCHED or SETTLED
   local ends = is == SETTLED and accepted and (state == MATCHED or state == READY and matched ~= '')
-  local event_ms = accepted and math.max(accepted + keep_event - now, 1000)
+  local event_ms = accepted and math.max(accepted + keep_event - now, for_history, 1000)
   -- Records in a hash stay there: to move them costs more than it saves.
   local packs = ends and state == READY and e.alone and #e.records > 0 and not marks[2] and not marks[3] and event_ms >= keep_delivered
   if packs then
@@ -187,10 +209,9 @@ local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
   end
   if bytes ~= 0 then keep_bytes(P, company, hour_of(accepted), bytes) end
   if state == READY and matched == '' then return 0 end
-  if ends and not (marks[2] or marks[3]) then
-    local of = to_compact[P .. company] or {P = P, company = company}
-    of[#of + 1] = string.format('%08x', math.floor(now / 1000)) .. e.id
-    to_compact[P .. company] = of
+  if is == SETTLED then archives(P, company, e.id, SETTLED, now) end
+  if ends and for_history == 0 and not (marks[2] or marks[3]) then
+    compacts(P, company, string.format('%08x', math.floor(now / 1000)) .. e.id)
   end
   if packs then return -1 end
   if marks[3] and string.sub(matched, -1) == 'h' then redis.call('HSET', deliveries, HELD, 1) end
@@ -218,7 +239,7 @@ local function count_pending(P, company, change)
   of.change = of.change + change
 end
 
--- end_settling appends settled events to the lists that compact.lua reads, and writes the numbers of pending events.
+-- end_settling appends settled events to the lists that compact.lua and archive.lua read, and writes the numbers of pending events.
 -- With a damaged list, the events are not compacted.
 -- Returns the key prefixes of partitions whose owner is to be woken.
 local function end_settling(now)
@@ -233,8 +254,9 @@ local function end_settling(now)
   end
   for _, of in pairs(to_compact) do
     local length = redis.pcall('RPUSH', of.P .. 'done:' .. of.company, unpack(of))
-    if length == #of then redis.call('ZADD', of.P .. 'compact', now, of.company) end
+    if length == #of then redis.call('ZADD', of.P .. 'compact', tonumber(string.sub(of[1], 1, 8), 16) * 1000, of.company) end
   end
+  for P, of in pairs(to_archive) do redis.pcall('RPUSH', P .. 'history', unpack(of)) end
   local out = {}
   for P in pairs(woken) do out[#out + 1] = P end
   return out

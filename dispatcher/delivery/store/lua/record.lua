@@ -3,7 +3,7 @@
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 now ms or '', 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
 --   that an event is kept after it was accepted, 5 ms that a delivered event is kept before it is
---   compacted, 6 number of events; then for each event: key
+--   compacted, 6 ms that a settled event is kept at least for the history, 0 without a history, 7 number of events; then for each event: key
 --   prefix, company, id, token of the writer as owner of the partition ('' for none), result of its matching (the
 --   field matched of settle), number of changes; and for each of its changes: subscriber, expected version ('' for
 --   none), record, created ms, ms until the delivery is due ('' for never), flags, unreachable attempts of its endpoint
@@ -16,6 +16,7 @@
 -- stored record when its version differs, or DAMAGED.
 local now, keep, keep_dead, keep_event = time_of(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 local keep_delivered = tonumber(ARGV[5])
+for_history = tonumber(ARGV[6])
 local LIVE = {P = true, R = true}
 
 -- The script reads all keys before it writes anything but the records of settled events, which it moves.
@@ -34,8 +35,8 @@ local function event_of(P, company, id)
   return e
 end
 
-local at = 7
-for _ = 1, tonumber(ARGV[6]) do
+local at = 8
+for _ = 1, tonumber(ARGV[7]) do
   local P, company, id, token = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local e = event_of(P, company, id)
   if P ~= prefixes[#prefixes] then prefixes[#prefixes + 1] = P end

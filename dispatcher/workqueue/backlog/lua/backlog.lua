@@ -6,7 +6,8 @@
 -- letter is kept
 -- Returns {pending events, ms that a job or an event that is to be matched again has waited, entries of the quarantine,
 --   {company, ms that its first event that is not matched has waited, ...} of at most 100 companies,
---   {company, pending events, ...} of the companies with the most, dead letters}.
+--   {company, pending events, ...} of the companies with the most, dead letters, events that wait for the history, ms
+--   that the first of them has waited}.
 local P, most = ARGV[1], tonumber(ARGV[2])
 local now, work = clock(), work_time(P, true)
 local waited = 0
@@ -37,7 +38,10 @@ if pending > 0 and most > 0 then
     largest[2 * i - 1], largest[2 * i] = companies[i], counts[companies[i]]
   end
 end
+local first = redis.pcall('LINDEX', P .. 'history', 0)
+local behind = type(first) == 'string' and math.max(0, now - tonumber(string.sub(first, 1, 8), 16) * 1000) or 0
 return {
   pending, waited, redis.call('ZCARD', P .. 'quarantine'), waits, largest,
   redis.call('ZCOUNT', P .. 'dead', now - tonumber(ARGV[3]), '+inf'),
+  redis.call('LLEN', P .. 'history'), behind,
 }

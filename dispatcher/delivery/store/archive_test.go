@@ -1,0 +1,317 @@
+package store_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
+	"spendhook/events"
+	"spendhook/internal/partition"
+	"spendhook/internal/redistest"
+	"spendhook/storage"
+	"spendhook/storage/archive"
+	"spendhook/storage/storagetest"
+)
+
+// archived is a settled whose store has a history in SQLite.
+type archived struct {
+	*settled
+
+	history *archive.Store
+}
+
+func newArchived(t *testing.T) *archived {
+	t.Helper()
+	a := &archived{
+		settled: newSettled(t, redistest.New(t)),
+		history: archive.New(storagetest.Open(t, storage.Options{DataDir: t.TempDir(), History: true})),
+	}
+	a.deliveries = store.New(store.Options{
+		Client: a.client, Now: func() time.Time { return a.now }, Archive: a.history,
+		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
+	})
+	return a
+}
+
+// unarchived reads what waits for the history.
+func (a *archived) unarchived(t *testing.T) store.Unarchived {
+	t.Helper()
+	found, err := a.deliveries.Unarchived(t.Context(), []int{0, partition.Of(a.company)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) == 0 {
+		return store.Unarchived{}
+	}
+	return found[0]
+}
+
+// archive writes what waits to the history, as a dispatcher does, and returns the ids.
+func (a *archived) archive(t *testing.T) string {
+	t.Helper()
+	found := a.unarchived(t)
+	if found.More() {
+		t.Fatal("not everything was read")
+	}
+	names := make([]string, len(found.Events))
+	for i, e := range found.Events {
+		names[i] = e.Ref.ID
+	}
+	ctx := t.Context()
+	for _, err := range []error{a.history.Write(ctx, found.Events), a.history.Erase(ctx, found.Erased), a.deliveries.Archived(ctx, found)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := a.unarchived(t); len(left.Events)+len(left.Erased) > 0 {
+		t.Errorf("still waiting: %v", left)
+	}
+	return strings.Join(names, " ")
+}
+
+// kept describes an event in Redis: its body and its deliveries.
+func (a *archived) kept(t *testing.T, id string) string {
+	t.Helper()
+	stored, err := a.events.Get(t.Context(), a.ref(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := a.deliveries.OfEvent(t.Context(), a.ref(id))
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := []string{string(stored.State) + string(stored.Body)}
+	for _, d := range deliveries {
+		text, err := d.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, d.Subscriber.String()+" "+text)
+	}
+	return strings.Join(out, "\n")
+}
+
+func (a *archived) bytes(t *testing.T) int64 {
+	t.Helper()
+	n, err := a.client.HGet(t.Context(), partition.Key(a.company, "c:"+a.company.String()), "bytes").Int64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// A settled event is compacted only when the history has it, also one whose delivery is dead or that has none.
+func TestCompactionWaitsForTheHistory(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	sub := uuid.New()
+	a.accept(t, "it", "delivered", "dead", "nobody", "open")
+	a.record(t, "delivered", sub, delivery.StatusDelivered, false, false)
+	a.record(t, "dead", sub, delivery.StatusDead, false, false)
+	a.write(t, store.Write{Event: a.ref("nobody"), Matched: true})
+	a.record(t, "open", sub, delivery.StatusRetrying, false, false)
+	a.now = a.began.Add(2 * keepDelivered)
+	if n := a.compact(t); n != 0 {
+		t.Fatalf("%d events were compacted that the history has not", n)
+	}
+	if ids := a.archive(t); ids != "delivered dead nobody" {
+		t.Errorf("archived %q", ids)
+	}
+	if n := a.compact(t); n != 2 {
+		t.Errorf("%d events were compacted, want 2", n)
+	}
+	a.wantStates(t, map[string]events.State{"delivered": events.Compacted, "dead": events.Settled, "nobody": events.Compacted, "open": events.Matched})
+}
+
+// An event that settled again is written again. One that is open again when it is read is not written.
+func TestAnEventThatSettlesAgainIsArchivedAgain(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	sub := uuid.New()
+	a.accept(t, "it", "a")
+	a.record(t, "a", sub, delivery.StatusDead, false, false)
+	a.record(t, "a", sub, delivery.StatusPending, false, true)
+	if ids := a.archive(t); ids != "" {
+		t.Errorf("archived %q while a delivery was open", ids)
+	}
+	a.record(t, "a", sub, delivery.StatusDelivered, false, true)
+	if ids := a.archive(t); ids != "a" {
+		t.Errorf("archived %q", ids)
+	}
+	found, err := a.history.Get(t.Context(), []events.Ref{a.ref("a")})
+	if err != nil || len(found[0].Deliveries) != 1 || !strings.HasPrefix(found[0].Deliveries[0].Record, "D3|") {
+		t.Errorf("archived %+v, %v", found[0], err)
+	}
+}
+
+// Two owners of a partition archive the same events, one after the other.
+func TestALateOwnerArchivesNothingTwice(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	sub := uuid.New()
+	a.accept(t, "it", "a", "b")
+	a.record(t, "a", sub, delivery.StatusDelivered, false, false)
+	late := a.unarchived(t)
+	a.archive(t)
+	a.record(t, "b", sub, delivery.StatusDelivered, false, false)
+	if err := a.deliveries.Archived(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	if ids := a.archive(t); ids != "b" {
+		t.Errorf("archived %q, want the event that the late owner has not read", ids)
+	}
+}
+
+func TestRestore(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	sub := []uuid.UUID{uuid.New(), uuid.New()}
+	a.accept(t, strings.Repeat("content", 100), "a", "dead")
+	a.record(t, "a", sub[0], delivery.StatusDelivered, false, false)
+	a.record(t, "a", sub[1], delivery.StatusCancelled, false, true)
+	a.record(t, "dead", sub[0], delivery.StatusDead, false, false)
+	before, dead := a.kept(t, "a"), a.kept(t, "dead")
+	a.archive(t)
+	a.now = a.began.Add(keepDelivered + time.Second)
+	a.compact(t)
+	a.wantStates(t, map[string]events.State{"a": events.Compacted})
+	for _, key := range slices.Concat(a.keys(t, "e:"+a.company.String()+":dead"), a.keys(t, "d:"+a.company.String()+"/dead"), a.keys(t, "dd:"), a.keys(t, "cd:")) {
+		a.client.Del(t.Context(), key) // as after their time
+	}
+	restore := func() {
+		t.Helper()
+		if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a"), a.ref("dead"), a.ref("unknown")}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	restore()
+	if got := a.kept(t, "a"); got != before {
+		t.Errorf("restored\n%s\nwant\n%s", got, before)
+	}
+	if got := a.kept(t, "dead"); got != dead {
+		t.Errorf("restored\n%s\nwant\n%s", got, dead)
+	}
+	letters, err := a.deliveries.List(t.Context(), store.Filter{Company: &a.company, Statuses: []delivery.Status{delivery.StatusDead}})
+	if err != nil || len(letters.Items) != 1 {
+		t.Errorf("dead letters %v, %v", letters.Items, err)
+	}
+	for _, id := range []string{"a", "dead"} {
+		for _, key := range append(a.keys(t, "e:"+a.company.String()+":"+id), a.keys(t, "d:"+a.company.String()+"/"+id)...) {
+			if ttl := a.client.PTTL(t.Context(), key).Val(); ttl < time.Hour {
+				t.Errorf("%s expires in %v", key, ttl)
+			}
+		}
+	}
+	a.record(t, "a", sub[0], delivery.StatusPending, false, true)
+	changed := a.kept(t, "a")
+	restore()
+	if got := a.kept(t, "a"); got != changed {
+		t.Errorf("restoring again changed\n%s\nto\n%s", changed, got)
+	}
+	a.record(t, "a", sub[0], delivery.StatusDelivered, false, true)
+	if ids := a.archive(t); ids != "a" {
+		t.Errorf("archived %q after the replay", ids)
+	}
+	a.now = a.began.Add(3 * keepDelivered)
+	a.compact(t)
+	page, err := a.numbers.After(t.Context(), a.company, 0)
+	if err != nil || len(page.Events) != 2 || page.Events[0].Ref.ID != "a" || !page.Events[0].Compacted {
+		t.Errorf("the company's log has %+v, %v; want the compacted event once, and the dead one", page.Events, err)
+	}
+}
+
+// A restored event counts in the company's share as it did before it was compacted.
+func TestRestoredEventsCount(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	a.accept(t, strings.Repeat("content", 100), "a")
+	a.record(t, "a", uuid.New(), delivery.StatusDelivered, false, false)
+	a.record(t, "a", uuid.New(), delivery.StatusDelivered, false, true)
+	before := a.bytes(t)
+	a.archive(t)
+	a.now = a.began.Add(keepDelivered + time.Second)
+	if a.compact(t); a.bytes(t) >= before {
+		t.Fatalf("%d bytes after the compaction, %d before", a.bytes(t), before)
+	}
+	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.bytes(t); got != before {
+		t.Errorf("%d bytes after the event was restored, %d before it was compacted", got, before)
+	}
+}
+
+// An event that was accepted with the id of an archived one is not overwritten.
+func TestRestoreKeepsALaterEvent(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	a.accept(t, "it", "a")
+	a.record(t, "a", uuid.New(), delivery.StatusDelivered, false, false)
+	a.archive(t)
+	a.client.FlushDB(t.Context())
+	a.now = a.began.Add(keepIDs + time.Hour)
+	a.began = a.now
+	a.accept(t, "another", "a")
+	a.record(t, "a", uuid.New(), delivery.StatusDelivered, false, false)
+	key := partition.Key(a.company, "e:"+a.company.String()+":a")
+	a.client.SetRange(t.Context(), key, 0, string(events.Compacted))
+	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}); err != nil {
+		t.Fatal(err)
+	}
+	a.wantStates(t, map[string]events.State{"a": events.Compacted})
+}
+
+// An erased event leaves the history, whenever it was archived: before, meanwhile, or never.
+func TestErasedEventsLeaveTheHistory(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	sub := uuid.New()
+	a.accept(t, "it", "archived", "compacted", "waits", "read")
+	for _, id := range []string{"archived", "compacted"} {
+		a.record(t, id, sub, delivery.StatusDelivered, false, false)
+	}
+	a.archive(t)
+	a.now = a.began.Add(keepDelivered)
+	a.compact(t)
+	a.record(t, "waits", sub, delivery.StatusDelivered, false, false)
+	a.record(t, "read", sub, delivery.StatusDelivered, false, false)
+	late := a.unarchived(t)
+	for _, id := range []string{"archived", "compacted", "waits", "read"} {
+		if err := a.deliveries.Erase(t.Context(), a.ref(id)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids := a.archive(t); ids != "" {
+		t.Errorf("archived %q, which were erased", ids)
+	}
+	if err := a.history.Write(context.Background(), late.Events); err != nil { // by an owner that read them before
+		t.Fatal(err)
+	}
+	for _, id := range []string{"archived", "compacted", "waits", "read"} {
+		if found, err := a.history.Get(t.Context(), []events.Ref{a.ref(id)}); err != nil || found[0] != nil {
+			t.Errorf("%s is in the history: %+v, %v", id, found[0], err)
+		}
+	}
+}
+
+// With the history switched off again, nothing waits for it.
+func TestHistorySwitchedOff(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	a.accept(t, "it", "a")
+	a.record(t, "a", uuid.New(), delivery.StatusDelivered, false, false)
+	a.deliveries = store.New(store.Options{
+		Client: a.client, Now: func() time.Time { return a.now },
+		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
+	})
+	a.compact(t)
+	if left := a.keys(t, "}:history"); len(left) != 0 {
+		t.Errorf("left: %v", left)
+	}
+}

@@ -1,0 +1,88 @@
+package archive
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/uptrace/bun"
+
+	"spendhook/storage"
+)
+
+const dayMS = 24 * 60 * 60 * 1000
+
+// tables have a partition for each day in PostgreSQL, named after the table and the day. They are locked in this order.
+var tables = []string{"history_events", "history_deliveries"}
+
+// dayFormat ends the name of a partition.
+const dayFormat = "_20060102"
+
+func partitionOf(table string, day int64) string {
+	return table + time.UnixMilli(day*dayMS).UTC().Format(dayFormat)
+}
+
+// makeDays creates the partitions of rows that are missing in PostgreSQL.
+func (s *Store) makeDays(ctx context.Context, rows []eventRow) error {
+	if !storage.IsPostgres(s.db) {
+		return nil
+	}
+	days := map[int64]bool{}
+	for i := range rows {
+		days[rows[i].Accepted/dayMS] = true
+	}
+	var missing []int64
+	err := s.db.Query(ctx, "read days of history", func(ctx context.Context, db bun.IDB) error {
+		for day := range days {
+			exists, err := dayExists(ctx, db, day)
+			if err != nil {
+				return err
+			}
+			if !exists {
+				missing = append(missing, day)
+			}
+		}
+		return nil
+	})
+	if err != nil || len(missing) == 0 {
+		return err
+	}
+	return s.db.WriteWithin(ctx, writeLimit, "add days to history", func(ctx context.Context, tx bun.Tx) error {
+		// The lock is the one that ATTACH PARTITION takes: it excludes other replicas that add days, and nobody else.
+		if _, err := tx.NewRaw("LOCK TABLE ? IN SHARE UPDATE EXCLUSIVE MODE", bun.Ident(tables[0])).Exec(ctx); err != nil {
+			return err
+		}
+		for _, day := range missing {
+			exists, err := dayExists(ctx, tx, day) // another replica may have added it
+			if err == nil && !exists {
+				err = makeDay(ctx, tx, day)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func dayExists(ctx context.Context, db bun.IDB, day int64) (exists bool, err error) {
+	err = db.NewRaw("SELECT to_regclass(?) IS NOT NULL", partitionOf(tables[0], day)).Scan(ctx, &exists)
+	return exists, err
+}
+
+// makeDay adds the partitions of a day. Unlike CREATE TABLE … PARTITION OF, ATTACH PARTITION does not wait for those who
+// read and write the table, and they do not wait for it.
+func makeDay(ctx context.Context, tx bun.Tx, day int64) error {
+	for _, table := range tables {
+		name := partitionOf(table, day)
+		if _, err := tx.NewRaw("CREATE TABLE ? (LIKE ?)", bun.Ident(name), bun.Ident(table)).Exec(ctx); err != nil {
+			return err
+		}
+		_, err := tx.NewRaw("ALTER TABLE ? ATTACH PARTITION ? FOR VALUES FROM (?) TO (?)",
+			bun.Ident(table), bun.Ident(name), day*dayMS, (day+1)*dayMS).Exec(ctx)
+		if err != nil {
+			return fmt.Errorf("add partition %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,154 @@
+package archive
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/uptrace/bun"
+
+	"spendhook/events"
+	"spendhook/events/history"
+	"spendhook/storage"
+)
+
+// Erase removes the values and the deliveries of all events with the Refs of list, some hundred at most. Where a
+// Value begins with the header of an event, that event is also erased if Write has not written it yet. Write changes
+// nothing of an erased event. Erase may be repeated.
+func (s *Store) Erase(ctx context.Context, list []history.Archived) error {
+	var named []eventRow
+	refs := make([]events.Ref, len(list))
+	for i, a := range list {
+		refs[i] = a.Ref
+		if a.Value == "" {
+			continue
+		}
+		k, err := keyOf(a.Ref, a.Value)
+		if err != nil {
+			return err
+		}
+		named = append(named, erased(k))
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	if err := s.makeDays(ctx, named); err != nil {
+		return unavailable(err)
+	}
+	err := s.db.WriteWithin(ctx, writeLimit, "erase history", func(ctx context.Context, tx bun.Tx) error {
+		if err := disableCompiler(ctx, tx); err != nil {
+			return err
+		}
+		var found []key
+		if err := acceptancesQuery(tx, refs).Scan(ctx, &found); err != nil {
+			return err
+		}
+		rows := slices.Clone(named)
+		for _, k := range found {
+			rows = append(rows, erased(k))
+		}
+		return erase(ctx, tx, rows)
+	})
+	if err != nil {
+		return unavailable(err)
+	}
+	companies := make([]storage.Key, len(refs))
+	for i, ref := range refs {
+		companies[i] = storage.Key(ref.Company)
+	}
+	return s.forget(ctx, companies)
+}
+
+// EraseCompany erases up to n events of a company that were accepted until a time, some hundred at most, as Erase does.
+// It reports whether there are more.
+func (s *Store) EraseCompany(ctx context.Context, company uuid.UUID, until time.Time, n int) (more bool, err error) {
+	err = s.db.WriteWithin(ctx, writeLimit, "erase history of company", func(ctx context.Context, tx bun.Tx) error {
+		var found []key
+		if err := ofCompanyQuery(tx, company, until, n).Scan(ctx, &found); err != nil {
+			return err
+		}
+		more = len(found) == n
+		rows := make([]eventRow, len(found))
+		for i, k := range found {
+			rows[i] = erased(k)
+		}
+		return erase(ctx, tx, rows)
+	})
+	if err != nil || more {
+		return more, unavailable(err)
+	}
+	return false, s.forget(ctx, []storage.Key{storage.Key(company)})
+}
+
+func acceptancesQuery(db bun.IDB, refs []events.Ref) *bun.SelectQuery {
+	q := db.NewSelect().With("r", db.NewValues(refRows(refs))).ColumnExpr("e.company, e.id, e.accepted, e.nonce")
+	return each(q, "history_events AS e", "e.company = r.company AND e.id = r.id AND e.value IS NOT NULL")
+}
+
+func ofCompanyQuery(db bun.IDB, company uuid.UUID, until time.Time, n int) *bun.SelectQuery {
+	return db.NewSelect().Table("history_events").Column("company", "id", "accepted", "nonce").
+		Where("company = ? AND value IS NOT NULL AND accepted <= ?", storage.Key(company), until.UnixMilli()).OrderExpr("accepted, place, id").Limit(int64(n))
+}
+
+// erased is the row of an erased event.
+func erased(k key) eventRow { return eventRow{key: k, Place: float64(k.Accepted)} }
+
+func erase(ctx context.Context, tx bun.Tx, rows []eventRow) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	slices.SortFunc(rows, func(a, b eventRow) int { return a.compare(&b.key) })
+	rows = slices.CompactFunc(rows, func(a, b eventRow) bool { return a.key == b.key })
+	_, err := tx.NewInsert().Model(&rows).On("CONFLICT (company, id, accepted, nonce) DO UPDATE").Set("value = NULL").
+		Where("e.value IS NOT NULL").Returning("NULL").Exec(ctx)
+	if err != nil {
+		return err
+	}
+	for day, keys := range byDay(rows) {
+		if _, err := deleteQuery(tx, day, keys).Exec(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func byDay(rows []eventRow) map[int64][]key {
+	days := map[int64][]key{}
+	for i := range rows {
+		day := rows[i].Accepted / dayMS
+		days[day] = append(days[day], rows[i].key)
+	}
+	return days
+}
+
+// deleteQuery deletes the deliveries of events of one day. The day names the partition: in all partitions PostgreSQL
+// may read each row rather than the index.
+func deleteQuery(db bun.IDB, day int64, keys []key) *bun.DeleteQuery {
+	return db.NewDelete().With("r", db.NewValues(&keys)).Table("history_deliveries").
+		Where("accepted >= ? AND accepted < ?", day*dayMS, (day+1)*dayMS).
+		Where("(company, id, accepted, nonce) IN (SELECT company, id, accepted, nonce FROM r)")
+}
+
+// forget removes those companies from the list that have no events left.
+func (s *Store) forget(ctx context.Context, companies []storage.Key) error {
+	return unavailable(s.db.WriteWithin(ctx, writeLimit, "forget companies of history", func(ctx context.Context, tx bun.Tx) error {
+		var empty []storage.Key
+		err := storage.Locked(emptyQuery(tx, companies).OrderExpr("company"), "").Scan(ctx, &empty)
+		if err != nil || len(empty) == 0 {
+			return err
+		}
+		// Events that were committed before the rows were locked are seen by another statement only.
+		_, err = tx.NewDelete().Table("history_companies").Where("company IN (?)", emptyQuery(tx, empty)).Exec(ctx)
+		return err
+	}))
+}
+
+// emptyQuery finds those of some companies that have no events. The order and the limit make PostgreSQL look into the
+// index once for each company; with NOT EXISTS it may read the whole table.
+func emptyQuery(db bun.IDB, companies []storage.Key) *bun.SelectQuery {
+	first := db.NewSelect().TableExpr("history_events AS e").ColumnExpr("1").
+		Where("e.company = c.company AND e.value IS NOT NULL").OrderExpr("e.accepted, e.place").Limit(1)
+	return db.NewSelect().TableExpr("history_companies AS c").Column("company").
+		Where("company IN ?", bun.Tuple(companies)).Where("(?) IS NULL", first)
+}

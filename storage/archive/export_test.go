@@ -1,0 +1,38 @@
+package archive
+
+import (
+	"github.com/uptrace/bun"
+
+	"spendhook/events/history"
+	"spendhook/storage"
+)
+
+// For the tests of the plans.
+var (
+	AcceptancesQuery = acceptancesQuery
+	CompaniesQuery   = companiesQuery
+	EventsQuery      = eventsQuery
+	IndexQuery       = indexQuery
+	OfCompanyQuery   = ofCompanyQuery
+)
+
+// DeliveriesQuery reads the deliveries of events.
+func DeliveriesQuery(db bun.IDB, list []history.Archived) *bun.SelectQuery {
+	rows, _, err := rowsOf(list)
+	return deliveriesQuery(db, rows).Err(err)
+}
+
+// DeleteQuery deletes the deliveries of events of one day.
+func DeleteQuery(db bun.IDB, list []history.Archived) *bun.DeleteQuery {
+	rows, _, err := rowsOf(list)
+	return deleteQuery(db, rows[0].Accepted/dayMS, keysOf(rows)).Err(err)
+}
+
+// EmptyQuery finds companies without events.
+func EmptyQuery(db bun.IDB, list []history.Archived) *bun.SelectQuery {
+	var companies []storage.Key
+	for _, a := range list {
+		companies = append(companies, storage.Key(a.Ref.Company))
+	}
+	return emptyQuery(db, companies)
+}
