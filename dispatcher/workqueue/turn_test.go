@@ -226,6 +226,29 @@ func TestOrderByKey(t *testing.T) {
 	}
 }
 
+// A due delivery that waits for an earlier event hides no later ones.
+func TestADeliveryThatWaitsForAnEventHidesNoOthers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	company := companies(testPartition, 1)[0]
+	p := b.start(t, "r")
+	all := ids(4)
+	b.orderKeys[of(company, all[3], 0)] = "k"
+	p.accept(company, all...)
+	eventually(t, "all are begun", func() bool { return len(p.ids()) == 4 })
+	b.setting(company, 0, "paused", 1)
+	for _, i := range []int{3, 2, 1} {
+		p.match(event(company, all[i]), waits)
+		p.settle()
+	}
+	endpoint := company.String() + "/" + subscriber(company, 0).String()
+	b.do("HDEL", "es:"+endpoint, "paused")
+	b.do("SADD", "told", "e:"+endpoint)
+	eventually(t, "the others are begun", func() bool {
+		return slices.Equal(p.has(), []string{event(company, all[0]), of(company, all[1], 0), of(company, all[2], 0)})
+	})
+}
+
 // Nothing of a paused subscriber is attempted until its pause ends.
 func TestPausedSubscriber(t *testing.T) {
 	t.Parallel()

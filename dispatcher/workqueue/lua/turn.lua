@@ -127,7 +127,8 @@ local function serve(company, sub, most, unplaced, out, marked)
       redis.call('HSET', marks, unpack(taken))
       redis.call('EXPIRE', marks, 3600)
     end
-    if left > 0 and not held then wait = 0 end
+    -- Beyond the window there may be more, also when some of it waits for others.
+    if not held and (left > 0 or #taken > 0 and #ids > most) then wait = 0 end
   elseif not s.paused then
     wait = not_before - now
   end
