@@ -142,7 +142,7 @@ func shownConsoleSession(s session.Session) gen.ConsoleSession {
 // consoleRoute is the route of all pages of the console in metrics and logs.
 const consoleRoute = "/console"
 
-// routeConsole routes the paths below /console to the console.
+// routeConsole routes the paths below /console to the console, and sends visitors of / there.
 func (s *server) routeConsole() {
 	if s.opts.Console == nil {
 		return
@@ -150,4 +150,6 @@ func (s *server) routeConsole() {
 	handler := s.observe(consoleRoute, "any", s.opts.Console)
 	s.router.Handle(consoleRoute, handler)
 	s.router.PathPrefix(consoleRoute + "/").Handler(handler)
+	start := http.RedirectHandler(consoleRoute+"/", http.StatusSeeOther)
+	s.router.Path("/").Methods(http.MethodGet).Handler(s.observe("/", http.MethodGet, start))
 }

@@ -2,6 +2,7 @@ package api
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -126,4 +127,23 @@ func TestTooManyConsoleLinks(t *testing.T) {
 		}
 	}
 	h.call("POST", "/api/v1/console-links", "").want(http.StatusTooManyRequests, "TOO_MANY_CONSOLE_LINKS")
+}
+
+// Whoever opens the address of the daemon in a browser gets to the console, if there is one.
+func TestTheRootLeadsToTheConsole(t *testing.T) {
+	t.Parallel()
+	h := setup(t)
+	h.call("GET", "/", "", noToken).want(http.StatusNotFound, "NO_SUCH_ROUTE")
+	h.options.Console = http.NotFoundHandler()
+	handler, err := New(h.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for method, want := range map[string]int{http.MethodGet: http.StatusSeeOther, http.MethodHead: http.StatusSeeOther, http.MethodPost: http.StatusMethodNotAllowed} {
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), method, "/", http.NoBody))
+		if to := w.Header().Get("Location"); w.Code != want || want == http.StatusSeeOther && to != "/console/" {
+			t.Errorf("%s: %d %q", method, w.Code, to)
+		}
+	}
 }
