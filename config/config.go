@@ -201,7 +201,31 @@ type audit struct {
 type console struct {
 	// ClientCertificates says whether a browser needs a client certificate: required or
 	// optional. With required, the request for a link needs a certificate too.
-	ClientCertificates string `yaml:"client_certificates" default:"optional" enum:"required,optional"`
+	ClientCertificates string       `yaml:"client_certificates" default:"optional" enum:"required,optional"`
+	Login              consoleLogin `yaml:"login"`
+}
+
+// consoleLogin configures the OpenID provider at which users of the console sign in; an empty Issuer means none.
+type consoleLogin struct {
+	Issuer           string      `yaml:"issuer"`
+	ClientID         string      `yaml:"client_id"`
+	ClientSecret     secret.Text `yaml:"client_secret"`
+	ClientSecretFile string      `yaml:"client_secret_file"`
+	Scopes           []string    `yaml:"scopes" default:"profile,email"`
+	GroupsClaim      string      `yaml:"groups_claim" default:"groups"`
+	CompanyClaim     string      `yaml:"company_claim"`
+	Roles            []loginRole `yaml:"roles"`
+	// ClientCertificates says whether a user needs a client certificate for a role whose operations need one in the API:
+	// required or optional.
+	ClientCertificates string `yaml:"client_certificates" default:"required" enum:"required,optional"`
+}
+
+// loginRole gives the members of a group a role. A role of a company without a Company is for the companies in
+// CompanyClaim.
+type loginRole struct {
+	Group   string    `yaml:"group"`
+	Role    string    `yaml:"role"`
+	Company uuid.UUID `yaml:"company"`
 }
 
 // metrics configures how many companies the backlog metric shows; 0 means none.

@@ -183,7 +183,7 @@ var ofService = regexp.MustCompile(`^SPENDHOOK_(.*_)?(SERVICE_HOST|SERVICE_PORT(
 
 // secretFiles reads the secrets whose settings name a file. It removes white space around a secret.
 func (l *loader) secretFiles() {
-	for _, key := range []string{"redis.url", "storage.url", "egress.proxy_url", "smtp.password"} {
+	for _, key := range []string{"redis.url", "storage.url", "egress.proxy_url", "smtp.password", "console.login.client_secret"} {
 		file, s := l.settings[key+"_file"].String(), l.settings[key]
 		if file == "" {
 			continue
@@ -237,6 +237,7 @@ var wanted = map[reflect.Type]string{
 	reflect.TypeFor[int]():           "a whole number",
 	reflect.TypeFor[float64]():       "a number",
 	reflect.TypeFor[trustedIssuer](): "keys with values",
+	reflect.TypeFor[loginRole]():     "group and role, and if wanted company, as in {group: hooks-ops, role: operator}",
 	reflect.TypeFor[egressAddress](): "cidr, and if wanted valid_from and valid_until, as in {cidr: 203.0.113.7}",
 }
 

@@ -23,11 +23,13 @@ func TestSecretsFromFiles(t *testing.T) {
 		"SPENDHOOK_REDIS_URL_FILE=" + file("redis", "redis://:hunter2@h:6379\n"),
 		"SPENDHOOK_STORAGE_URL_FILE=" + file("storage", " postgres://u:hunter2@h/d "),
 		"SPENDHOOK_EGRESS_PROXY_URL_FILE=" + file("proxy", "http://u:hunter2@p:3128"),
+		"SPENDHOOK_CONSOLE_LOGIN_ISSUER=https://login.example.com", "SPENDHOOK_CONSOLE_LOGIN_CLIENT_ID=hooks", "SPENDHOOK_PUBLIC_URL=https://h",
+		"SPENDHOOK_CONSOLE_LOGIN_CLIENT_SECRET_FILE=" + file("login", "hunter2\n"), "SPENDHOOK_CONSOLE_LOGIN_ROLES=[{group: a, role: operator}]",
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.Redis.URL.Reveal() + " " + c.Storage.URL.Reveal() + " " + c.Egress.ProxyURL.Reveal(); got != "redis://:hunter2@h:6379 postgres://u:hunter2@h/d http://u:hunter2@p:3128" {
+	if got := c.Redis.URL.Reveal() + " " + c.Storage.URL.Reveal() + " " + c.Egress.ProxyURL.Reveal() + " " + c.Console.Login.ClientSecret.Reveal(); got != "redis://:hunter2@h:6379 postgres://u:hunter2@h/d http://u:hunter2@p:3128 hunter2" {
 		t.Errorf("read %q", got)
 	}
 	_, err = config.Load("", []string{

@@ -46,6 +46,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.tls(c)
 	v.egress(c)
 	v.smtp(c)
+	v.login(c)
 	if c.Subscribers.Challenge != "off" && c.PublicURL == "" && !c.Dev {
 		v.Add("subscribers.challenge", "INVALID", "needs public_url, whose host name receivers are told")
 	}
@@ -213,8 +214,7 @@ func (v checker) address(key, address string) (open bool) {
 		v.Add(key, "INVALID", "want host:port, as in 127.0.0.1:8080")
 		return false
 	}
-	ip, err := netip.ParseAddr(host)
-	return host != "localhost" && (err != nil || !ip.IsLoopback())
+	return !loopback(host)
 }
 
 func (v checker) tls(c *Config) {
@@ -283,8 +283,7 @@ func (v checker) smtp(c *Config) {
 		}
 		return
 	}
-	ip, err := netip.ParseAddr(s.Host)
-	if s.TLS == "none" && s.Host != "localhost" && (err != nil || !ip.IsLoopback()) && !c.Dev {
+	if s.TLS == "none" && !loopback(s.Host) && !c.Dev {
 		v.unsafe("smtp.tls", "an attacker on the network could read the links in mails and confirm them: use starttls or tls; none is for a server on this machine")
 	}
 	if from, err := mail.ParseAddress(s.From); err != nil || !strings.Contains(from.Address, "@") {
@@ -296,6 +295,65 @@ func (v checker) smtp(c *Config) {
 	if c.PublicURL == "" && !c.Dev {
 		v.Add("smtp.host", "INVALID", "needs public_url, with which the links in mails begin")
 	}
+}
+
+// companyRoles are the roles for one company; the others are for all.
+var companyRoles = []string{"company-admin", "company-support", "company-reader"}
+
+// login requires what a login needs: a provider that cannot be forged, a client there, roles, and an address to come back to.
+func (v checker) login(c *Config) {
+	const key = "console.login."
+	l := c.Console.Login
+	if l.Issuer == "" {
+		if l.ClientID != "" || l.ClientSecret != "" || len(l.Roles) > 0 {
+			v.Add(key+"issuer", "REQUIRED", "is empty, so nobody can sign in")
+		}
+		return
+	}
+	u, err := url.Parse(l.Issuer)
+	switch {
+	case err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Scheme != "https" && u.Scheme != "http" ||
+		strings.Contains(l.Issuer, "|") || len(l.Issuer) > 500:
+		v.Add(key+"issuer", "INVALID", "want the issuer of the provider, as in https://login.example.com, without user, query or fragment")
+	case u.Scheme == "http" && !loopback(u.Hostname()):
+		v.unsafe(key+"issuer", "an attacker on the network could sign in as anybody: use https; http is for a provider on this machine")
+	}
+	v.notEmpty(key+"client_id", l.ClientID)
+	if !v.has(key + "client_secret_file") {
+		v.notEmpty(key+"client_secret", l.ClientSecret.Reveal())
+	}
+	v.notEmpty(key+"groups_claim", l.GroupsClaim)
+	back, err := url.Parse(c.PublicURL)
+	switch {
+	case c.PublicURL == "" && !c.Dev:
+		v.Add(key+"issuer", "INVALID", "needs public_url, to which the provider sends the browser back")
+	case c.PublicURL != "" && err == nil && back.Scheme == "http" && !loopback(back.Hostname()):
+		v.unsafe(key+"issuer", "an attacker on the network could read sessions: use a public_url that begins with https://")
+	}
+	if len(l.Roles) == 0 {
+		v.Add(key+"roles", "REQUIRED", "is empty, so nobody has access")
+	}
+	for i, r := range l.Roles {
+		v.role(fmt.Sprintf("%sroles[%d]", key, i), r, l.CompanyClaim)
+	}
+}
+
+func (v checker) role(key string, r loginRole, companyClaim string) {
+	v.notEmpty(key+".group", r.Group)
+	switch ofCompany := slices.Contains(companyRoles, r.Role); {
+	case !ofCompany && r.Role != "operator" && r.Role != "support":
+		v.Add(key+".role", "INVALID", "want one of operator, support, %s", strings.Join(companyRoles, ", "))
+	case !ofCompany && r.Company != uuid.Nil:
+		v.Add(key+".company", "INVALID", "the role %s is for all companies: leave company out, or take a role whose name begins with company-", r.Role)
+	case ofCompany && r.Company == uuid.Nil && companyClaim == "":
+		v.Add(key+".company", "REQUIRED", "is empty: set it, or console.login.company_claim for the companies of a user")
+	}
+}
+
+// loopback reports whether a host is this machine.
+func loopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 func (v checker) unsafe(key, format string, args ...any) {

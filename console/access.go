@@ -8,6 +8,7 @@ import (
 	"errors"
 	"net/http"
 	"net/netip"
+	"time"
 
 	"spendhook/console/session"
 	"spendhook/internal/clientcert"
@@ -149,11 +150,20 @@ type openPage struct {
 
 func (s *server) open(ctx context.Context, v *visit) error {
 	v.r.Body = http.MaxBytesReader(v.w, v.r.Body, maxForm)
-	visitor := session.Visitor{Address: peer.AddressText(ctx), Certificate: clientcert.ThumbprintFrom(ctx)}
 	link := v.r.PostFormValue("link")
 	if _, err := s.peek(ctx, link); err != nil { // which does not use the link up
 		return err
 	}
+	if err := s.openLink(ctx, v, link); err != nil {
+		return err
+	}
+	http.Redirect(v.w, v.r, "/console/", http.StatusSeeOther)
+	return nil
+}
+
+// openLink uses a link up, and gives its session to the browser.
+func (s *server) openLink(ctx context.Context, v *visit, link string) error {
+	visitor := session.Visitor{Address: peer.AddressText(ctx), Certificate: clientcert.ThumbprintFrom(ctx)}
 	opened, secret, err := s.opts.Sessions.Open(ctx, link, visitor)
 	if err != nil {
 		return err
@@ -162,17 +172,16 @@ func (s *server) open(ctx context.Context, v *visit) error {
 		_, _ = s.opts.Sessions.End(ctx, old.Company, old.ID, nil) // the session expires anyway
 	}
 	v.Session = opened
-	v.setAuditEntry("console-session.open", "", opened.Company, "console-session", opened.ID.String())
+	v.setAuditEntry("console-session.open", opened.Asker.Email, opened.Company, "console-session", opened.ID.String())
 	v.writeAuditEntry(nil)
 	http.SetCookie(v.w, s.cookie(v.r, secret))
-	http.Redirect(v.w, v.r, "/console/", http.StatusSeeOther)
 	return nil
 }
 
 // public adds a page for visitors without a session.
-func (s *server) public(pattern string, h handle) {
+func (s *server) public(pattern string, limit time.Duration, h handle) {
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
 		v := &visit{w: w, r: r, server: s}
 		err := s.limitAnonymous(ctx)
@@ -213,7 +222,7 @@ func (s *server) signOut(ctx context.Context, v *visit) error {
 		return err
 	}
 	http.SetCookie(v.w, s.cookie(v.r, ""))
-	v.Session = session.Session{}
+	v.Session, v.secret = session.Session{}, ""
 	v.show("signed-out", "Signed out", nil)
 	return nil
 }

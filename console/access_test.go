@@ -2,6 +2,7 @@ package console
 
 import (
 	"crypto/x509"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/audit"
 	"spendhook/console/session"
@@ -24,23 +26,29 @@ import (
 // desk is a console whose sessions are the test's.
 type desk struct {
 	t        *testing.T
+	client   redis.UniversalClient
+	audit    *audit.Log
 	handler  http.Handler
 	sessions *session.Store
 	refused  atomic.Bool // the tokens of all askers
 }
 
-func newDesk(t *testing.T) *desk {
+func newDesk(t *testing.T, edit ...func(*Options)) *desk {
 	t.Helper()
 	client := redistest.New(t)
-	d := &desk{t: t, sessions: session.NewStore(client, nil)}
+	d := &desk{t: t, client: client, sessions: session.NewStore(client, nil)}
 	log := audit.Open(audit.Options{Client: client, Dir: t.TempDir()})
 	t.Cleanup(log.Close)
-	var err error
-	d.handler, err = New(Options{
+	d.audit = log
+	opts := Options{
 		Sessions: d.sessions, Audit: log, Accepts: func(session.Asker) bool { return !d.refused.Load() },
-		Peers: peer.New(peer.Options{}), Limiter: ratelimit.New(client, nil),
-	})
-	if err != nil {
+		Peers: peer.New(peer.Options{}), Limiter: ratelimit.New(client, nil), Logger: slog.New(slog.DiscardHandler),
+	}
+	for _, e := range edit {
+		e(&opts)
+	}
+	var err error
+	if d.handler, err = New(opts); err != nil {
 		t.Fatal(err)
 	}
 	return d

@@ -14,6 +14,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/audit"
+	"spendhook/console/login"
 	"spendhook/console/session"
 	"spendhook/contacts"
 	"spendhook/dispatcher"
@@ -36,7 +37,7 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options configure the console. All but Now are required.
+// Options configure the console. All but Login and Now are required.
 type Options struct {
 	Sessions    *session.Store
 	Subscribers *subscribers.Store
@@ -60,8 +61,10 @@ type Options struct {
 	// Certificates are the client certificates that deliveries present.
 	Certificates *certificate.Store
 
-	// Accepts reports whether tokens like the one that asked for a link are still accepted. If not, the
-	// sessions of its links end.
+	// Login signs users in; nil: only links open sessions.
+	Login *login.Login
+	// Accepts reports whether tokens like the one that asked for a link, or logins like that of a user, are still
+	// accepted. If not, their sessions end.
 	Accepts func(session.Asker) bool
 	// CertificateRequired means that every browser needs a client certificate.
 	CertificateRequired bool
@@ -132,8 +135,10 @@ const (
 
 func (s *server) routes() {
 	s.mux.Handle("GET /console/assets/", s.assets)
-	s.public("GET /console/open", s.askToOpen)
-	s.public("POST /console/open", s.open)
+	s.public("GET /console/open", pageTimeout, s.askToOpen)
+	s.public("POST /console/open", pageTimeout, s.open)
+	s.public("GET /console/login", loginTimeout, s.beginLogin)
+	s.public("GET /console/login/callback", loginTimeout, s.finishLogin)
 	s.mux.Handle("GET /console", http.RedirectHandler("/console/", http.StatusSeeOther))
 
 	s.page("GET /console/{$}", anyone, forCompanyOrAll(s.overview))

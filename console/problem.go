@@ -7,10 +7,11 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 
-	"spendhook/dispatcher/challenge"
-
+	"spendhook/console/login"
 	"spendhook/console/session"
+	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
@@ -32,6 +33,7 @@ type problem struct {
 	Fields        []invalid.Field
 	RequestID     string
 	HasSession    bool
+	SignIn        string // the text of the button; "" shows none
 }
 
 // known has the problems of known errors.
@@ -42,6 +44,13 @@ var known = []struct {
 	detail string
 }{
 	{errNoSession, http.StatusUnauthorized, "No session", "Your session has ended, or this browser had none. Ask for a new link. On the machine of the daemon, the command spendhook console prints one."},
+	{login.ErrUnavailable, http.StatusServiceUnavailable, "Signing in is not possible now", "The login provider does not answer as it should. Try again in a moment. The log of the daemon contains the cause."},
+	{login.ErrStale, http.StatusBadRequest, "Sign in again", "This browser did not begin this login, began another one since, or took longer than ten minutes."},
+	{login.ErrDenied, http.StatusForbidden, "Not signed in", "The login provider did not sign you in. Try again, or ask the administrator of your account."},
+	{login.ErrRefused, http.StatusForbidden, "Not signed in", "The answer of the login provider is not valid. Try again. The log of the daemon contains the cause, with the request id below."},
+	{login.ErrNoAccess, http.StatusForbidden, "No access", "You are signed in at the login provider, but your account has no access to this console: none of its groups has a role here. Ask the operator for one."},
+	{login.ErrTooMany, http.StatusForbidden, "No access", "Your account has roles in more than 20 companies, too many to choose from. Ask the operator for a role in fewer, or in all."},
+	{login.ErrCertificate, http.StatusForbidden, "A client certificate is needed", "Your role includes operations that need a client certificate. Install the certificate in this browser and sign in again."},
 	{session.ErrNotFound, http.StatusNotFound, "The link is not valid", "The link was used, or has expired. A link opens one session, within one minute. Ask for a new link."},
 	{session.ErrTooMany, http.StatusTooManyRequests, "Too many sessions", "Your company has the maximum number of sessions. End one of them first."},
 	{errCertificate, http.StatusForbidden, "A client certificate is needed", "The console needs a client certificate. All requests of a session must have the same one. Install the certificate in this browser and open a new link."},
@@ -104,6 +113,12 @@ func problemOf(err error) problem {
 	return problem{Status: http.StatusInternalServerError, Title: "Something went wrong", Detail: "The log of the daemon contains the cause, with the request id below."}
 }
 
+// signInAgain are the errors after which a visitor may sign in again.
+var signInAgain = []error{login.ErrUnavailable, login.ErrStale, login.ErrDenied, login.ErrRefused, login.ErrNoAccess, login.ErrCertificate}
+
+// CanSignIn reports whether there is a login provider.
+func (v *visit) CanSignIn() bool { return v.server.opts.Login != nil }
+
 // unavailable reports whether Redis or the database is unreachable or too slow.
 func unavailable(err error) bool {
 	_, network := errors.AsType[net.Error](err)
@@ -115,7 +130,14 @@ func unavailable(err error) bool {
 func (v *visit) fail(err error) {
 	p := problemOf(err)
 	p.RequestID, p.HasSession = v.w.Header().Get("X-Request-Id"), v.secret != ""
-	if p.Status >= http.StatusInternalServerError && !errors.Is(err, errBusy) && v.r.Context().Err() == nil {
+	if errors.Is(err, errNoSession) && v.CanSignIn() {
+		p.Title, p.Detail = "Sign in", "Your session has ended, or this browser had none. Sign in, or open the console by a link."
+		p.SignIn = "Sign in"
+	}
+	if slices.ContainsFunc(signInAgain, func(again error) bool { return errors.Is(err, again) }) {
+		p.SignIn = "Try again"
+	}
+	if p.Status >= http.StatusInternalServerError && !errors.Is(err, errBusy) && !errors.Is(err, login.ErrUnavailable) && v.r.Context().Err() == nil {
 		v.server.opts.Logger.LogAttrs(v.r.Context(), slog.LevelError, "console page failed",
 			slog.String("request_id", p.RequestID), slog.Int("http.response.status_code", p.Status), slog.Any("exception.message", err))
 	}

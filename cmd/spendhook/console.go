@@ -12,7 +12,9 @@ import (
 
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
+	"spendhook/config"
 	"spendhook/console"
+	"spendhook/console/login"
 	"spendhook/console/session"
 	"spendhook/dispatcher/workqueue/storedformat"
 	"spendhook/internal/egress"
@@ -54,6 +56,21 @@ func (c *consoleCmd) Run(ctx context.Context, term *stdio) error {
 	return nil
 }
 
+// consoleLogin checks the provider at which users of the console sign in.
+func (d *doctor) consoleLogin(ctx context.Context) {
+	provider, err := newLogin(d.cfg, login.Options{})
+	switch {
+	case err != nil:
+		d.problem("correct the settings of console.login", "%v", err)
+	case provider == nil:
+		d.okText = "not configured: only links open the console (console.login.issuer)"
+	default:
+		if err := provider.Check(ctx); err != nil {
+			d.problem("correct console.login.issuer, or start the provider; until then nobody can sign in, and links still open the console", "%v", err)
+		}
+	}
+}
+
 // openBrowser opens a URL that the daemon returned in the system's browser.
 func openBrowser(ctx context.Context, url string) error {
 	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
@@ -72,20 +89,47 @@ func openBrowser(ctx context.Context, url string) error {
 	return nil
 }
 
+// newLogin returns the provider at which users of the console sign in; nil without console.login.issuer.
+func newLogin(cfg *config.Config, opts login.Options) (*login.Login, error) {
+	l := cfg.Console.Login
+	if l.Issuer == "" {
+		return nil, nil //nolint:nilnil // only links open the console
+	}
+	opts.Issuer, opts.ClientID, opts.ClientSecret = l.Issuer, l.ClientID, l.ClientSecret
+	opts.Scopes, opts.GroupsClaim, opts.CompanyClaim = l.Scopes, l.GroupsClaim, l.CompanyClaim
+	for _, r := range l.Roles {
+		opts.Roles = append(opts.Roles, login.Role{Group: r.Group, Name: r.Role, Company: r.Company})
+	}
+	if l.ClientCertificates == "required" {
+		opts.NeedsCertificate = cfg.CertificateRequired()
+	}
+	return login.New(opts)
+}
+
 // webConsole is the handler of the web console.
 func (d *daemon) webConsole() (http.Handler, error) {
+	provider, err := newLogin(d.cfg, login.Options{
+		RedirectURL: strings.TrimRight(d.publicURL(), "/") + "/console/login/callback",
+		Once:        d.sessions.FinishLogin, Logger: d.log, Registerer: d.registry,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("console.login: %w", err)
+	}
 	return console.New(console.Options{
 		Sessions: d.sessions, Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.subscriberRegistry, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Challenger: d.challenger, Contacts: d.contacts, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
 		CardJobs: d.cards, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
-		Accepts: d.acceptsAsker, CertificateRequired: d.cfg.CertificateRequired()["console"], Peers: d.peers, Limiter: d.limiter,
+		Login: provider, Accepts: d.acceptsAsker, CertificateRequired: d.cfg.CertificateRequired()["console"], Peers: d.peers, Limiter: d.limiter,
 		Logger: d.log,
 	})
 }
 
-// acceptsAsker reports whether tokens like the one of an asker are still accepted. The developer's link
-// has no token.
+// acceptsAsker reports whether tokens like the one of an asker are still accepted, or users may still sign in at the
+// provider. The developer's link has no token.
 func (d *daemon) acceptsAsker(a session.Asker) bool {
+	if a.Login {
+		return a.Issuer == d.cfg.Console.Login.Issuer
+	}
 	return a.Issuer == "" || d.verifier.Accepts(a.Issuer, a.KeyID, a.ClientID)
 }
 

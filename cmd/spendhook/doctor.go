@@ -140,6 +140,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	d.check(ctx, "egress", "public names resolve, or the proxy accepts connections", d.egress)
 	d.check(ctx, "egress addresses", "", d.egressAddresses)
 	d.check(ctx, "mail", "the SMTP server answers, with TLS and login as configured", d.mail)
+	d.check(ctx, "console login", "the provider answers, and its discovery document is valid", d.consoleLogin)
 	d.check(ctx, "Redis", "it persists all writes, and evicts nothing", d.connect)
 	if d.redis == nil {
 		return

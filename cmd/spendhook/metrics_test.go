@@ -33,6 +33,7 @@ type shownMetric struct {
 const allMetrics = canarySettings + `
 auth:
   issuers: [{issuer: other, audience: us, jwks_url: 'http://127.0.0.1:9/jwks.json', scopes: [events:write]}]
+console: {login: {issuer: 'http://127.0.0.1:9', client_id: us, client_secret: s, roles: [{group: g, role: operator}]}}
 `
 
 // metricsOf are the metrics of the project that a daemon shows, by name.

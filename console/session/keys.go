@@ -35,6 +35,9 @@ func linkKey(id string) string { return keyPrefix + "link:" + id }
 // LinkLife.
 func takenKey(link string) string { return keyPrefix + "taken:" + link }
 
+// loginKey is the key of a finished login. Type: string, random. TTL: twice the time that a login may take.
+func loginKey(id string) string { return keyPrefix + "login:" + id }
+
 // linksKey is the key of an owner's links. Type: sorted set, ids by their end in unix ms. TTL:
 // MaxLifetime after the last link was added.
 func linksKey(owner string) string { return keyPrefix + "links:" + owner }

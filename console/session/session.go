@@ -1,4 +1,5 @@
-// Package session stores the one-time links of the console and the sessions that they open.
+// Package session stores the one-time links of the console and the sessions that they open. A login opens a session by a
+// link, too.
 // Links and sessions are in Redis, so that all replicas share them.
 package session
 
@@ -46,13 +47,15 @@ func (g *Grant) expiry(now time.Time) time.Time {
 	return end
 }
 
-// Asker is the caller that created a link.
+// Asker is the caller that created a link, or the user who signed in.
 type Asker struct {
 	Subject     string `json:"subject"`
 	ClientID    string `json:"clientId,omitempty"`
 	Issuer      string `json:"issuer,omitempty"`
 	KeyID       string `json:"keyId,omitempty"`       // of the key that signed the token
 	Certificate string `json:"certificate,omitempty"` // x5t#S256, RFC 8705
+	Login       bool   `json:"login,omitzero"`        // signed in at the issuer, without a token of the API
+	Email       string `json:"email,omitempty"`       // of a user who signed in; "" if unknown
 }
 
 // May reports whether the session may read with the scope.

@@ -112,19 +112,36 @@ func (s *Store) Open(ctx context.Context, link string, v Visitor) (opened Sessio
 	return opened, secret, nil
 }
 
-// take uses up a link for a session. The error is ErrNotFound if another session has it. The client
-// may run the command twice, after a lost reply.
+// take uses up a link for a session. The error is ErrNotFound if another session has it.
 func (s *Store) take(ctx context.Context, link, session string) error {
 	id := idOf(link).String()
-	other, err := s.client.SetArgs(ctx, takenKey(id), session, redis.SetArgs{Mode: "NX", Get: true, TTL: LinkLife}).Result()
-	switch {
-	case err != nil && !errors.Is(err, redis.Nil):
+	if err := s.once(ctx, takenKey(id), session, LinkLife); err != nil {
 		return fmt.Errorf("use up the link: %w", err)
-	case err == nil && other != session:
-		return ErrNotFound
 	}
 	if err := s.client.Del(ctx, linkKey(id)).Err(); err != nil {
 		return fmt.Errorf("delete the link: %w", err)
+	}
+	return nil
+}
+
+// once sets a key that has no value. The error is ErrNotFound if it has another value. The client may run the command
+// twice, after a lost reply.
+func (s *Store) once(ctx context.Context, key, value string, keep time.Duration) error {
+	other, err := s.client.SetArgs(ctx, key, value, redis.SetArgs{Mode: "NX", Get: true, TTL: keep}).Result()
+	switch {
+	case errors.Is(err, redis.Nil):
+		return nil
+	case err == nil && other != value:
+		return ErrNotFound
+	}
+	return err
+}
+
+// FinishLogin notes that a login has finished, and keeps that for the duration. The error is ErrNotFound if it had
+// finished before.
+func (s *Store) FinishLogin(ctx context.Context, id string, keep time.Duration) error {
+	if err := s.once(ctx, loginKey(id), newSecret(), keep); err != nil {
+		return fmt.Errorf("finish the login: %w", err)
 	}
 	return nil
 }

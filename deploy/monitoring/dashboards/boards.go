@@ -147,6 +147,7 @@ var boards = []board{
 		{"Tokens and certificates of the API", []panel{
 			graph("Token requests", "cps", query{`sum by (result) (rate(spendhook_token_requests_total[$__rate_interval]))`, "{{result}}"}),
 			number("Age of the key that signs access tokens", "s", `max(spendhook_token_key_age_seconds)`),
+			graph("Logins to the console", "short", query{`sum by (result) (increase(spendhook_console_logins_total[$__rate_interval]))`, "{{result}}"}),
 			graph("Time until certificates expire", "s", query{`min((spendhook_tls_certificate_expiry_timestamp_seconds > 0) - time())`, "server"}, query{`min((spendhook_tls_client_ca_expiry_timestamp_seconds > 0) - time())`, "CA of clients"}),
 			graph("TLS files that were invalid", "short", query{`sum by (files) (increase(spendhook_tls_reload_failures_total[$__rate_interval]))`, "{{files}}"}),
 		}},
