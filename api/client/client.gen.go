@@ -1003,7 +1003,7 @@ type AuditActor struct {
 	// Issuer Issuer of the token.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Kind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
+	// Kind `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
 	Kind AuditActorKind `json:"kind"`
 
 	// Session The session of the web console.
@@ -1011,7 +1011,7 @@ type AuditActor struct {
 	Subject string              `json:"subject"`
 }
 
-// AuditActorKind `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
+// AuditActorKind `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
 type AuditActorKind string
 
 // AuditEntry Example: {"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}
@@ -1285,7 +1285,7 @@ type CompanyKeys struct {
 	Keys []CompanyKey `json:"keys"`
 }
 
-// ConsoleAsker defines model for ConsoleAsker.
+// ConsoleAsker The caller that requested the link of the session, or the user who signed in (issuer, `|` and the subject there).
 type ConsoleAsker struct {
 	ClientID *string `json:"clientId,omitempty"`
 	Issuer   *string `json:"issuer,omitempty"`
@@ -1326,7 +1326,9 @@ type ConsoleLinkRequest struct {
 // ConsoleSession defines model for ConsoleSession.
 type ConsoleSession struct {
 	// Address The address of the browser that opened the session.
-	Address *string      `json:"address,omitempty"`
+	Address *string `json:"address,omitempty"`
+
+	// AskedBy The caller that requested the link of the session, or the user who signed in (issuer, `|` and the subject there).
 	AskedBy ConsoleAsker `json:"askedBy"`
 
 	// CompanyUUID Null if the session has access to all companies.

@@ -2950,6 +2950,7 @@ export interface components {
             /** @description The address of the browser that opened the session. */
             address?: string;
         };
+        /** @description The caller that requested the link of the session, or the user who signed in (issuer, `|` and the subject there). */
         ConsoleAsker: {
             subject: string;
             clientId?: string;
@@ -3220,7 +3221,7 @@ export interface components {
         };
         AuditActor: {
             /**
-             * @description `console`: the web console; the actor is the creator of the session's link. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
+             * @description `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
              * @enum {string}
              */
             kind: "client" | "console" | "cli" | "contact" | "admin";
