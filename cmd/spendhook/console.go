@@ -100,10 +100,16 @@ func newLogin(cfg *config.Config, opts login.Options) (*login.Login, error) {
 	for _, r := range l.Roles {
 		opts.Roles = append(opts.Roles, login.Role{Group: r.Group, Name: r.Role, Company: r.Company})
 	}
-	if l.ClientCertificates == "required" {
-		opts.NeedsCertificate = cfg.CertificateRequired()
-	}
+	opts.NeedsCertificate = loginCertificates(cfg)
 	return login.New(opts)
+}
+
+// loginCertificates says for which groups of operations a user who signs in needs a client certificate.
+func loginCertificates(cfg *config.Config) map[string]bool {
+	if cfg.Console.Login.ClientCertificates == "optional" {
+		return nil
+	}
+	return cfg.CertificateRequired()
 }
 
 // webConsole is the handler of the web console.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"spendhook/config"
 	"spendhook/console/login/logintest"
 )
 
@@ -100,6 +101,20 @@ func TestConsoleLogin(t *testing.T) {
 	v.http.Jar = jar
 	if status, _, page := v.get("/console/"); status != http.StatusUnauthorized || strings.Contains(page, "/console/login") {
 		t.Errorf("without a provider in the settings: %d %s", status, page)
+	}
+}
+
+// A login is not enough for what needs a client certificate in the API, unless the settings say so.
+func TestALoginNeedsTheCertificatesOfTheAPI(t *testing.T) {
+	t.Parallel()
+	environ := []string{"SPENDHOOK_TLS_TRUSTED_PROXIES=10.0.0.0/8"}
+	cfg, err := config.LoadDaemon("", environ, nil)
+	if err != nil || !loginCertificates(&cfg)["subscribers"] || loginCertificates(&cfg)["events"] {
+		t.Errorf("by default: %v, %v", loginCertificates(&cfg), err)
+	}
+	cfg, err = config.LoadDaemon("", append(environ, "SPENDHOOK_CONSOLE_LOGIN_CLIENT_CERTIFICATES=optional"), nil)
+	if err != nil || loginCertificates(&cfg)["subscribers"] {
+		t.Errorf("optional: %v, %v", loginCertificates(&cfg), err)
 	}
 }
 
