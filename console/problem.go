@@ -48,7 +48,7 @@ var known = []struct {
 	{login.ErrStale, http.StatusBadRequest, "Sign in again", "This browser did not begin this login, began another one since, or took longer than ten minutes."},
 	{login.ErrDenied, http.StatusForbidden, "Not signed in", "The login provider did not sign you in. Try again, or ask the administrator of your account."},
 	{login.ErrRefused, http.StatusForbidden, "Not signed in", "The answer of the login provider is not valid. Try again. The log of the daemon contains the cause, with the request id below."},
-	{login.ErrNoAccess, http.StatusForbidden, "No access", "You are signed in at the login provider, but your account has no access to this console: none of its groups has a role here. Ask the operator for one."},
+	{login.ErrNoAccess, http.StatusForbidden, "No access", "You are signed in at the login provider, but your account has no access to this console: none of its groups has a role here. Ask the operator for one, or sign out there to use another account."},
 	{login.ErrTooMany, http.StatusForbidden, "No access", "Your account has roles in more than 20 companies, too many to choose from. Ask the operator for a role in fewer, or in all."},
 	{login.ErrCertificate, http.StatusForbidden, "A client certificate is needed", "Your role includes operations that need a client certificate. Install the certificate in this browser and sign in again."},
 	{session.ErrNotFound, http.StatusNotFound, "The link is not valid", "The link was used, or has expired. A link opens one session, within one minute. Ask for a new link."},

@@ -14,12 +14,13 @@ import (
 	"spendhook/console/login/logintest"
 )
 
-// TestConsoleLoginInABrowser: a browser gets its session although its cookie is not sent when another site leads to the
-// console.
+// TestConsoleLoginInABrowser: a browser gets its session although its cookie is not sent when a page of another site leads
+// to the console.
 func TestConsoleLoginInABrowser(t *testing.T) {
 	provider := logintest.New(t)
 	w := newStory(t, loginSettings(provider.Issuer, logintest.ClientSecret))
 	provider.SignIn(map[string]any{"sub": "ann", "groups": []string{"operators"}})
+	provider.Set(func(s *logintest.State) { s.Asks = true })
 	dir := cmp.Or(os.Getenv("CONSOLE_SCREENSHOTS"), t.TempDir())
 	b := openBrowserAt(t, w.daemon.api)
 	b.expect("status of 40")
@@ -42,6 +43,7 @@ func TestConsoleLoginInABrowser(t *testing.T) {
 	}
 	look("sign-in")
 	b.goes("Sign in")
+	b.goes("It is me")
 	b.says("Overview")
 	b.says("All companies")
 	if status := b.visit("/console/system"); status != http.StatusOK {
@@ -52,6 +54,7 @@ func TestConsoleLoginInABrowser(t *testing.T) {
 	look("signed-out")
 	provider.SignIn(map[string]any{"sub": "ann", "groups": []string{"helpers", "acme"}})
 	b.goes("Sign in")
+	b.goes("It is me")
 	b.says("Choose a company")
 	look("choose")
 	b.goes("Company")
@@ -59,6 +62,7 @@ func TestConsoleLoginInABrowser(t *testing.T) {
 	b.goes("Sign out")
 	provider.SignIn(map[string]any{"sub": "eve", "groups": []string{"guests"}})
 	b.goes("Sign in")
+	b.goes("It is me")
 	b.says("No access")
 	look("no-access")
 	if status := b.visit("/console/"); status != http.StatusUnauthorized {

@@ -117,6 +117,22 @@ func TestAUserSignsIn(t *testing.T) {
 	}
 }
 
+// A provider may take the client's secret in the header or in the body only.
+func TestTheSecretIsSentAsTheProviderWants(t *testing.T) {
+	t.Parallel()
+	for methods, inBody := range map[string]bool{"": false, "client_secret_post client_secret_basic": false, "private_key_jwt client_secret_post": true} {
+		s := newStand(t)
+		if methods != "" {
+			s.provider.Set(published("token_endpoint_auth_methods_supported", strings.Fields(methods)))
+		}
+		c := s.begin()
+		s.provider.Set(func(st *logintest.State) { st.SecretInBody = inBody })
+		if _, err := s.finish(c); err != nil {
+			t.Errorf("%s: %v", methods, err)
+		}
+	}
+}
+
 // A session lasts as long as that at the provider, if the provider says so, and twelve hours at most.
 func TestTheProviderEndsTheSession(t *testing.T) {
 	t.Parallel()

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"html"
 	"io"
 	"maps"
 	"net/http"
@@ -31,15 +32,17 @@ const (
 
 // State is what a test may change.
 type State struct {
-	Discovery map[string]any              // members of the discovery document besides the usual ones, or instead of them
-	User      map[string]any              // claims of the user who signs in, besides the usual ones, or instead of them; nil removes one
-	Info      map[string]any              // the answer of userinfo
-	Sign      func(claims []byte) string  // makes the ID token; nil signs with the key
-	Routes    map[string]http.HandlerFunc // answer instead of the provider
-	Padding   map[string]int              // bytes of white space after the answer, by path
-	Key       *rsa.PrivateKey
-	KeyID     string
-	Lenient   bool // accepts a code twice
+	Discovery    map[string]any              // members of the discovery document besides the usual ones, or instead of them
+	User         map[string]any              // claims of the user who signs in, besides the usual ones, or instead of them; nil removes one
+	Info         map[string]any              // the answer of userinfo
+	Sign         func(claims []byte) string  // makes the ID token; nil signs with the key
+	Routes       map[string]http.HandlerFunc // answer instead of the provider
+	Padding      map[string]int              // bytes of white space after the answer, by path
+	Key          *rsa.PrivateKey
+	KeyID        string
+	Lenient      bool // accepts a code twice
+	SecretInBody bool // takes the client's secret in the body only, otherwise in the header only
+	Asks         bool // shows a page with a link back, as one with a form would be
 }
 
 // Provider is an OpenID provider on loopback.
@@ -147,7 +150,7 @@ func (p *Provider) discovery(w http.ResponseWriter) {
 	answer(w, http.StatusOK, document)
 }
 
-// authorize signs the user in at once.
+// authorize signs the user in, at once or by a page.
 func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	if q.Get("client_id") != ClientID || q.Get("response_type") != "code" || q.Get("code_challenge_method") != "S256" {
@@ -156,13 +159,22 @@ func (p *Provider) authorize(w http.ResponseWriter, r *http.Request) {
 	}
 	code := uuid.NewString()
 	p.codes[code] = q
-	http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {code}, "state": {q.Get("state")}, "iss": {p.Issuer}}.Encode(), http.StatusSeeOther) //nolint:gosec // only tests come here
+	back := q.Get("redirect_uri") + "?" + url.Values{"code": {code}, "state": {q.Get("state")}, "iss": {p.Issuer}}.Encode()
+	if p.state.Asks {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<link rel="icon" href="data:,"><a href="`+html.EscapeString(back)+`">It is me</a>`)
+		return
+	}
+	http.Redirect(w, r, back, http.StatusSeeOther) //nolint:gosec // only tests come here
 }
 
 // token exchanges a code once.
 func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	_ = r.ParseForm()
 	id, secret, _ := r.BasicAuth()
+	if p.state.SecretInBody {
+		id, secret = r.PostFormValue("client_id"), url.QueryEscape(r.PostFormValue("client_secret"))
+	}
 	if clientSecret, err := url.QueryUnescape(secret); err != nil || id != ClientID || clientSecret != ClientSecret {
 		answer(w, http.StatusUnauthorized, map[string]any{"error": "invalid_client"})
 		return
