@@ -42,10 +42,7 @@ func (d *Dispatcher) archive(ctx context.Context, partitions []int) (failed erro
 		var more []int
 		for group := range slices.Chunk(partitions, archiveTogether) {
 			found, err := d.Deliveries.Unarchived(ctx, group)
-			if err == nil {
-				err = d.writeHistory(ctx, found)
-			}
-			failed = errors.Join(failed, err)
+			failed = errors.Join(failed, err, d.writeHistory(ctx, found))
 			for _, u := range found {
 				if u.More() {
 					more = append(more, u.Partition)

@@ -195,3 +195,19 @@ func TestErasingACompanyErasesItsHistory(t *testing.T) {
 		return err == nil && len(companies) == 1 && companies[0] == other
 	}, "the other company is in the history")
 }
+
+// A list that cannot be read keeps no other partition out of the history.
+func TestADamagedListKeepsOthersInTheHistory(t *testing.T) {
+	t.Parallel()
+	h, migrate := withHistory(t, redistest.New(t))
+	migrate()
+	in := receive(t, nil)
+	h.subscribe(in.URL)
+	other, mine := uuid.New(), partition.Of(h.company)
+	for p := partition.Of(other); p == mine || p/archiveTogether != mine/archiveTogether; p = partition.Of(other) { // read together
+		other = uuid.New()
+	}
+	h.client.Set(t.Context(), partition.Key(other, "history"), "damaged", 0)
+	h.start()
+	h.allCompacted(h.emit(3))
+}

@@ -66,18 +66,20 @@ type Unarchived struct {
 func (u *Unarchived) More() bool { return int64(len(u.entries)) < u.waiting }
 
 // Unarchived reads the next settled events that are to be written to the history, a bounded number of each partition.
+// With an error, the result leaves out the partitions that could not be read.
 func (s *Store) Unarchived(ctx context.Context, partitions []int) ([]Unarchived, error) {
 	calls := make([]*script.Call, len(partitions))
 	for i, p := range partitions {
 		calls[i] = &script.Call{Script: archiveScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), archiveMost, archiveBytes}}
 	}
-	if err := script.Run(ctx, s.client, calls...); err != nil {
-		return nil, fmt.Errorf("read settled events: %w", err)
+	err := script.Run(ctx, s.client, calls...)
+	if err != nil {
+		err = fmt.Errorf("read settled events: %w", err)
 	}
 	var out []Unarchived
 	for i, c := range calls {
 		reply, _ := c.Reply().([]any)
-		if len(reply) < 2 {
+		if len(reply) < 2 { // nothing waits, or the call failed
 			continue
 		}
 		u := Unarchived{Partition: partitions[i]}
@@ -88,7 +90,7 @@ func (s *Store) Unarchived(ctx context.Context, partitions []int) ([]Unarchived,
 		}
 		out = append(out, u)
 	}
-	return out, nil
+	return out, err
 }
 
 func texts(values []any) []string {
@@ -103,8 +105,15 @@ func texts(values []any) []string {
 func (u *Unarchived) add(f []string) {
 	entry := f[0]
 	u.entries = append(u.entries, entry)
+	if len(entry) < len("00000000S") { // no script writes this
+		return
+	}
 	company, id, _ := strings.Cut(entry[9:], "/")
-	ref := events.Ref{Company: uuid.MustParse(company), ID: id}
+	owner, err := uuid.Parse(company)
+	if err != nil {
+		return
+	}
+	ref := events.Ref{Company: owner, ID: id}
 	e := history.Archived{Ref: ref, Value: f[1]}
 	if entry[8] == 'E' {
 		u.Erased = append(u.Erased, e)
