@@ -20,7 +20,7 @@ import (
 const (
 	monitoringDir = "../../deploy/monitoring"
 	runbooksDir   = "../../docs/runbooks"
-	maxAlerts     = 18
+	maxAlerts     = 19
 )
 
 // consoleRoutes are the pages of the console.
