@@ -9,14 +9,15 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events/history"
 	"spendhook/internal/pause"
+	"spendhook/storage"
 )
 
 const (
 	archiveRetry = 5 // a pass that failed is repeated after archiveRetry intervals
 	// archiveTogether is how many partitions are read together. At most 8 MiB of their events are in memory.
 	archiveTogether = 32
-	// archiveBatch is about how many events are written in one transaction.
-	archiveBatch = 400
+	// archiveBatch is about how many events and deliveries are written in one transaction.
+	archiveBatch = 1000
 	trimEvery    = time.Hour
 )
 
@@ -27,41 +28,41 @@ func (d *Dispatcher) runArchive(ctx context.Context) {
 		return
 	}
 	for wait := d.opts.ArchiveEvery; pause.For(ctx, wait); {
-		wait = d.opts.ArchiveEvery
-		if err := d.archive(ctx, d.Queue.Owned()); err != nil && ctx.Err() == nil {
+		more, err := d.archive(ctx, d.Queue.Owned())
+		switch wait = d.opts.ArchiveEvery; {
+		case err != nil && ctx.Err() == nil:
 			d.opts.Logger.Error("settled events not written to the history, trying again", "exception.message", err)
 			wait *= archiveRetry
+		case more:
+			wait = 0
 		}
 	}
 }
 
-// archive writes what waits in partitions. After an error it continues with the others, since one shard of Redis may be
-// unavailable.
-func (d *Dispatcher) archive(ctx context.Context, partitions []int) (failed error) {
-	for len(partitions) > 0 && failed == nil && ctx.Err() == nil {
-		var more []int
-		for group := range slices.Chunk(partitions, archiveTogether) {
-			found, err := d.Deliveries.Unarchived(ctx, group)
-			failed = errors.Join(failed, err, d.writeHistory(ctx, found))
-			for _, u := range found {
-				if u.More() {
-					more = append(more, u.Partition)
-				}
-			}
+// archive writes a bounded number of events of each partition, so that none waits for the backlog of another, and reports
+// whether there are more. After an error it continues, since one shard of Redis may be unavailable; but not without the
+// database.
+func (d *Dispatcher) archive(ctx context.Context, partitions []int) (more bool, failed error) {
+	for group := range slices.Chunk(partitions, archiveTogether) {
+		found, err := d.Deliveries.Unarchived(ctx, group)
+		failed = errors.Join(failed, err, d.writeHistory(ctx, found))
+		if errors.Is(failed, storage.ErrUnavailable) || ctx.Err() != nil {
+			return false, failed
 		}
-		partitions = more
+		more = more || slices.ContainsFunc(found, func(u store.Unarchived) bool { return u.More() })
 	}
-	return failed
+	return more, failed
 }
 
-// writeHistory writes what was read of some partitions, several of them together. What was written before an error
-// is noted.
-func (d *Dispatcher) writeHistory(ctx context.Context, found []store.Unarchived) error {
-	for len(found) > 0 {
+// writeHistory writes what was read of some partitions, several of them together. After an error it continues with
+// the next ones, unless the database does not answer.
+func (d *Dispatcher) writeHistory(ctx context.Context, found []store.Unarchived) (failed error) {
+	for len(found) > 0 && !errors.Is(failed, storage.ErrUnavailable) {
+		n, size := 0, 0
 		var settled, erased []history.Archived
-		n := 0
-		for ; n < len(found) && (n == 0 || len(settled)+len(found[n].Events) <= archiveBatch); n++ {
+		for ; n < len(found) && (n == 0 || size+found[n].Size() <= archiveBatch); n++ {
 			settled, erased = append(settled, found[n].Events...), append(erased, found[n].Erased...)
+			size += found[n].Size()
 		}
 		err := d.opts.Archive.Write(ctx, settled)
 		if err == nil {
@@ -70,13 +71,12 @@ func (d *Dispatcher) writeHistory(ctx context.Context, found []store.Unarchived)
 		if err == nil {
 			err = d.Deliveries.Archived(ctx, found[:n]...)
 		}
-		if err != nil {
-			return err
+		if err == nil {
+			d.metrics.history.Add(float64(len(settled)))
 		}
-		d.metrics.history.Add(float64(len(settled)))
-		found = found[n:]
+		failed, found = errors.Join(failed, err), found[n:]
 	}
-	return nil
+	return failed
 }
 
 // runTrim removes from the history what is past its retention. One replica does it: the owner of partition 0.
@@ -96,11 +96,14 @@ func (d *Dispatcher) runTrim(ctx context.Context) {
 	}
 }
 
-// trim takes Redis's clock: that of a replica alone must not decide what is removed.
+// trim takes the earlier one of two clocks, Redis's and its own: a wrong clock must not decide what is removed.
 func (d *Dispatcher) trim(ctx context.Context) error {
 	now, err := d.opts.Client.Time(ctx).Result()
 	if err != nil {
 		return err
+	}
+	if own := d.opts.Now(); own.Before(now) {
+		now = own
 	}
 	_, err = d.opts.Archive.Trim(ctx, now.Add(-d.opts.ArchiveRetention))
 	return err

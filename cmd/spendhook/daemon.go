@@ -200,7 +200,16 @@ func (d *daemon) openHistory(ctx context.Context) error {
 	d.stop.add("history", func(context.Context) error { return db.Close() })
 	d.archive = archive.New(db)
 	d.background(ctx, func(ctx context.Context) {
-		for db.Migrate(ctx) != nil && pause.For(ctx, databaseRetry) { // the database watch and the archiver log why
+		logged := false
+		for {
+			err := db.Migrate(ctx)
+			if err != nil && !logged && ctx.Err() == nil {
+				d.log.Error("the tables of the history are not made, trying again", "exception.message", err)
+				logged = true
+			}
+			if err == nil || !pause.For(ctx, databaseRetry) {
+				return
+			}
 		}
 	})
 	return nil

@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 )
@@ -145,13 +146,39 @@ func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 	return page.Next, s.eraseAll(ctx, j, refs)
 }
 
-// eraseHistory erases a page of the company's events in the history. Those that settled just now are erased when the
-// owner of the partition reads that they were erased in Redis.
+// erasedTogether is how many events of the history are erased together.
+const erasedTogether = 100
+
+// eraseHistory erases a page of the company's events in the history, the oldest ones. Of these, some may have been
+// restored: they are in no index that eraseEvents reads. Those that settled just now are erased when the owner of the
+// partition reads that they were erased in Redis.
 func (s *Service) eraseHistory(ctx context.Context, j *Job) (next string, err error) {
 	if s.Archive == nil {
 		return "", nil
 	}
-	more, err := s.Archive.EraseCompany(ctx, j.CompanyUUID, *j.Filter.To, s.Page)
+	span := history.Span{Company: j.CompanyUUID, High: j.Filter.To.UnixMilli(), Ascending: true}
+	places, err := s.Archive.Index(ctx, span, history.Place{}, erasedTogether)
+	if err != nil {
+		return "", err
+	}
+	refs := make([]events.Ref, len(places))
+	for i, p := range places {
+		refs[i] = events.Ref{Company: j.CompanyUUID, ID: p.ID}
+	}
+	stored, err := s.keptEvents.GetMany(ctx, refs)
+	if err != nil {
+		return "", err
+	}
+	var restored []events.Ref
+	for _, e := range stored {
+		if e != nil && e.State != events.Compacted && !e.AcceptedAt.After(*j.Filter.To) {
+			restored = append(restored, e.Ref())
+		}
+	}
+	if err := s.eraseAll(ctx, j, restored); err != nil {
+		return "", err
+	}
+	more, err := s.Archive.EraseCompany(ctx, j.CompanyUUID, *j.Filter.To, erasedTogether)
 	if more {
 		next = "more"
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // Write stores events, some hundred with about 1 MiB at most, all or none. It may be repeated: it replaces the value
-// of an event, adds deliveries, and replaces those whose record has the same or a lower version. It changes nothing
+// of an event, adds deliveries, and replaces those whose record has a lower version. It changes nothing
 // of an erased event. An event without the header of a stored value gives an error.
 func (s *Store) Write(ctx context.Context, list []history.Archived) error {
 	rows, deliveries, err := rowsOf(list)
@@ -85,7 +85,7 @@ func writeDeliveries(ctx context.Context, tx bun.Tx, rows []deliveryRow) error {
 	}
 	_, err := tx.NewInsert().Model(&rows).On("CONFLICT (company, id, accepted, nonce, subscriber) DO UPDATE").
 		Set("created = EXCLUDED.created, died = EXCLUDED.died, member = EXCLUDED.member, version = EXCLUDED.version, record = EXCLUDED.record").
-		Where("d.version <= EXCLUDED.version").Exec(ctx)
+		Where("d.version < EXCLUDED.version").Exec(ctx)
 	return err
 }
 

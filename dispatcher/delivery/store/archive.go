@@ -38,18 +38,18 @@ var (
 // Bounds of one call of Unarchived for one partition.
 const (
 	archiveMost  = 200
-	archiveBytes = 1 << 20
+	archiveBytes = 256 << 10
 )
 
-// leastKept is how long a settled event is kept at least with a history, also past retention.
-const leastKept = time.Hour
+// restoredFor is how long a restored event is kept at least.
+const restoredFor = time.Hour
 
-// forHistory is leastKept in ms, or 0 without a history.
+// forHistory is how many ms a settled event waits for the history at most; 0 without a history.
 func (s *Store) forHistory() int64 {
 	if s.opts.Archive == nil {
 		return 0
 	}
-	return leastKept.Milliseconds()
+	return s.opts.Policy.Retention.Milliseconds()
 }
 
 // Unarchived is what a partition has for the history.
@@ -60,6 +60,15 @@ type Unarchived struct {
 
 	waiting int64 // entries of the list
 	entries []any // the first of them
+}
+
+// Size is how many events and deliveries these are.
+func (u *Unarchived) Size() int {
+	n := len(u.Events) + len(u.Erased)
+	for i := range u.Events {
+		n += len(u.Events[i].Deliveries)
+	}
+	return n
 }
 
 // More reports whether the partition has more than this.
@@ -115,6 +124,9 @@ func (u *Unarchived) add(f []string) {
 	}
 	ref := events.Ref{Company: owner, ID: id}
 	e := history.Archived{Ref: ref, Value: f[1]}
+	if _, err := layout.ParseHead(ref, e.Value); err != nil { // not kept, or damaged
+		e.Value = ""
+	}
 	if entry[8] == 'E' {
 		u.Erased = append(u.Erased, e)
 		return
@@ -131,6 +143,9 @@ func (u *Unarchived) add(f []string) {
 		}
 		kept := history.ArchivedDelivery{Subscriber: sub, Record: d[1], Created: rec.Created}
 		kept.Died, _ = strconv.ParseFloat(d[2], 64)
+		if rec.Status == delivery.StatusDead && kept.Died == 0 { // it is in no list any more
+			kept.Died = float64(rec.Updated)
+		}
 		e.Deliveries = append(e.Deliveries, kept)
 	}
 	u.Events = append(u.Events, e)
@@ -160,18 +175,20 @@ func (s *Store) Restore(ctx context.Context, refs []events.Ref) error {
 	if err != nil || len(missing) == 0 {
 		return err
 	}
-	found, err := s.opts.Archive.Get(ctx, missing)
-	if err != nil {
-		return err
-	}
-	var calls []*script.Call
-	for _, e := range found {
-		if e != nil {
-			calls = append(calls, s.restoreCall(e))
+	for batch := range slices.Chunk(missing, archiveBatch) {
+		found, err := s.opts.Archive.Get(ctx, batch)
+		if err != nil {
+			return err
 		}
-	}
-	if err := script.Run(ctx, s.client, calls...); err != nil {
-		return fmt.Errorf("restore events: %w", err)
+		var calls []*script.Call
+		for _, e := range found {
+			if e != nil {
+				calls = append(calls, s.restoreCall(e))
+			}
+		}
+		if err := script.Run(ctx, s.client, calls...); err != nil {
+			return fmt.Errorf("restore events: %w", err)
+		}
 	}
 	return nil
 }
@@ -179,7 +196,7 @@ func (s *Store) Restore(ctx context.Context, refs []events.Ref) error {
 func (s *Store) restoreCall(e *history.Archived) *script.Call {
 	p := partition.Of(e.Ref.Company)
 	args := []any{
-		partition.Prefix(p), e.Ref.Company.String(), e.Ref.ID, e.Value, script.Now(s.clock), s.keepEvent(), s.forHistory(),
+		partition.Prefix(p), e.Ref.Company.String(), e.Ref.ID, e.Value, script.Now(s.clock), s.keepEvent(), restoredFor.Milliseconds(),
 		s.opts.Policy.DeadRetention.Milliseconds(),
 	}
 	for _, d := range e.Deliveries {

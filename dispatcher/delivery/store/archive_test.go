@@ -12,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
@@ -305,6 +306,7 @@ func TestHistorySwitchedOff(t *testing.T) {
 	t.Parallel()
 	a := newArchived(t)
 	a.accept(t, "it", "a")
+	a.now = a.began
 	a.record(t, "a", uuid.New(), delivery.StatusDelivered, false, false)
 	a.deliveries = store.New(store.Options{
 		Client: a.client, Now: func() time.Time { return a.now },
@@ -313,5 +315,111 @@ func TestHistorySwitchedOff(t *testing.T) {
 	a.compact(t)
 	if left := a.keys(t, "}:history"); len(left) != 0 {
 		t.Errorf("left: %v", left)
+	}
+	a.now = a.began.Add(keepDelivered)
+	if n := a.compact(t); n != 1 {
+		t.Errorf("%d events were compacted", n)
+	}
+}
+
+// An erased event is not restored, also when the history could not be told.
+func TestAnErasedEventIsNotRestored(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	sub := uuid.New()
+	a.accept(t, "it", "compacted", "forgotten")
+	for _, id := range []string{"compacted", "forgotten"} {
+		a.record(t, id, sub, delivery.StatusDelivered, false, false)
+	}
+	a.archive(t)
+	a.now = a.began.Add(keepDelivered + time.Second)
+	a.compact(t)
+	for _, key := range a.keys(t, ":forgotten") {
+		a.client.Del(t.Context(), key)
+	}
+	found, err := a.history.Get(t.Context(), []events.Ref{a.ref("compacted"), a.ref("forgotten")})
+	if err != nil || found[0] == nil || found[1] == nil {
+		t.Fatalf("%v, %v", found, err)
+	}
+	late := store.New(store.Options{ // reads the history as it was before the erasure
+		Client: a.client, Now: func() time.Time { return a.now }, Archive: fixed{a.history, found},
+		Policy: delivery.Policy{Retention: keepIDs, DeadRetention: 30 * 24 * time.Hour, KeepDelivered: keepDelivered},
+	})
+	for _, id := range []string{"compacted", "forgotten"} {
+		if err := a.deliveries.Erase(t.Context(), a.ref(id)); err != nil {
+			t.Fatal(err)
+		}
+		if err := late.Restore(t.Context(), []events.Ref{a.ref(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.wantStates(t, map[string]events.State{"compacted": events.Compacted})
+	if kept := a.keys(t, "e:"+a.company.String()+":forgotten"); len(kept) != 0 {
+		t.Errorf("restored: %v", kept)
+	}
+}
+
+// fixed is an archive that has some events only.
+type fixed struct {
+	history.Archive
+
+	found []*history.Archived
+}
+
+func (f fixed) Get(_ context.Context, refs []events.Ref) ([]*history.Archived, error) {
+	out := make([]*history.Archived, len(refs))
+	for i, ref := range refs {
+		at := slices.IndexFunc(f.found, func(e *history.Archived) bool { return e.Ref == ref })
+		if at >= 0 {
+			out[i] = f.found[at]
+		}
+	}
+	return out, nil
+}
+
+// An event that settled again is not compacted before the history has it, whatever its earlier entry says.
+func TestAnEventThatSettledAgainWaitsForTheHistory(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	sub := uuid.New()
+	a.accept(t, "it", "a")
+	a.record(t, "a", sub, delivery.StatusDelivered, false, false)
+	a.archive(t)
+	a.record(t, "a", sub, delivery.StatusPending, false, true)
+	a.record(t, "a", sub, delivery.StatusDelivered, false, true)
+	a.now = a.began.Add(2 * keepDelivered)
+	if n := a.compact(t); n != 0 {
+		t.Fatalf("%d events were compacted, and the history has an earlier state", n)
+	}
+	a.archive(t)
+	if n := a.compact(t); n != 1 {
+		t.Errorf("%d events were compacted", n)
+	}
+}
+
+// A dead letter that was restored after its time, because another delivery of its event is repeated, stays a dead letter of
+// the history.
+func TestADeadLetterStaysInTheHistory(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	one, two := uuid.New(), uuid.New()
+	a.accept(t, "it", "a")
+	a.record(t, "a", one, delivery.StatusDead, false, false)
+	a.record(t, "a", two, delivery.StatusDead, false, true)
+	a.archive(t)
+	for _, key := range a.keys(t, a.company.String()) {
+		a.client.Del(t.Context(), key)
+	}
+	a.now = a.began.Add(40 * 24 * time.Hour)
+	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}); err != nil {
+		t.Fatal(err)
+	}
+	a.record(t, "a", one, delivery.StatusPending, false, true)
+	a.record(t, "a", one, delivery.StatusDelivered, false, true)
+	a.archive(t)
+	span := history.Span{Company: a.company, Subscriber: &two, Deaths: true, High: a.now.UnixMilli()}
+	places, err := a.history.Index(t.Context(), span, history.Place{}, 10)
+	if err != nil || len(places) != 1 || int64(places[0].MS) != a.began.UnixMilli() {
+		t.Errorf("dead letters %v, %v", places, err)
 	}
 }

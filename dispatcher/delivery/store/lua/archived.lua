@@ -9,7 +9,7 @@ for i = 2, #ARGV do
   local entry = ARGV[i]
   if redis.call('LINDEX', list, 0) == entry then
     redis.call('LPOP', list)
-    if string.sub(entry, 9, 9) == SETTLED then compacts(P, string.sub(entry, 10, 45), string.sub(entry, 1, 8) .. string.sub(entry, 47)) end
+    may_compact(P, entry)
   end
 end
 end_settling(0)

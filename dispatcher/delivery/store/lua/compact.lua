@@ -9,10 +9,24 @@
 local P, now, after = ARGV[1], time_of(ARGV[2]), tonumber(ARGV[3])
 local left, bytes, count = tonumber(ARGV[4]), tonumber(ARGV[5]), 0
 check({P})
-if ARGV[7] == '0' then redis.call('UNLINK', P .. 'history') end -- the history was switched off
+
+-- With a history, what settled since the first event that waits for it is not compacted: it may wait, too. The 5 s allow
+-- for clocks that differ. Without one, because it was switched off, nothing waits.
+local written = math.huge
+if ARGV[7] == '0' then
+  for _ = 1, left do
+    local entry = redis.pcall('LPOP', P .. 'history')
+    if type(entry) ~= 'string' then break end
+    may_compact(P, entry)
+  end
+  end_settling(now)
+else
+  local first = redis.pcall('LINDEX', P .. 'history', 0)
+  if type(first) == 'string' then written = (tonumber(string.sub(first, 1, 8), 16) - 5) * 1000 end
+end
 
 -- delivered lists the subscribers that have a delivery of the event, and the records of these deliveries;
--- nil when the event must not be compacted.
+-- nil when the event must not be compacted, and true when it may wait for the history.
 local function delivered(company, id, value)
   local fields, subs, records = deliveries_of(P, company, id, value), {}, {}
   if fields.err then return nil end
@@ -22,11 +36,14 @@ local function delivered(company, id, value)
     if field ~= '#' then
       local status, updated = string.sub(value, 1, 1), tonumber(string.match(value, '"u":(%d+)'))
       if status ~= 'D' and status ~= 'C' or not updated or updated + after > now then return nil end
+      if updated >= written then return nil, true end
       subs[#subs + 1], records[#records + 1] = field, value
     end
   end
   return subs, records
 end
+
+local progress = false -- else all that is due waits for the history
 
 -- compact_company removes the first entries of a company's list of settled events and
 -- compacts their events.
@@ -34,11 +51,14 @@ local function compact_company(company)
   local taken = 0
   for _, entry in ipairs(redis.call('LRANGE', P .. 'done:' .. company, 0, left - 1)) do
     if left <= 0 or bytes <= 0 or tonumber(string.sub(entry, 1, 8), 16) * 1000 + after > now then break end
-    taken, left = taken + 1, left - 1
     local id = string.sub(entry, 9)
     local value = redis.pcall('GET', P .. 'e:' .. company .. ':' .. id)
-    if type(value) == 'string' and string.sub(value, 1, 1) == SETTLED then
-      local subs, records = delivered(company, id, value)
+    local settled = type(value) == 'string' and string.sub(value, 1, 1) == SETTLED
+    local subs, records
+    if settled then subs, records = delivered(company, id, value) end
+    if records == true then break end
+    taken, left = taken + 1, left - 1
+    if settled then
       bytes = bytes - #value
       if subs then
         compact_event(P, company, id, value, now, ARGV[6], records)
@@ -49,6 +69,7 @@ local function compact_company(company)
     end
   end
   if taken > 0 then redis.call('LPOP', P .. 'done:' .. company, taken) end
+  progress = progress or taken > 0
 end
 
 for _, company in ipairs(redis.call('ZRANGEBYSCORE', P .. 'compact', '-inf', now - after, 'LIMIT', 0, left)) do
@@ -63,4 +84,4 @@ for _, company in ipairs(redis.call('ZRANGEBYSCORE', P .. 'compact', '-inf', now
 end
 end_compacting(now)
 local first = redis.call('ZRANGE', P .. 'compact', 0, 0, 'WITHSCORES')
-return {count, first[1] and first[2] + after <= now and 1 or 0}
+return {count, progress and first[1] and first[2] + after <= now and 1 or 0}

@@ -13,11 +13,21 @@ for_history = tonumber(ARGV[7])
 local event, deliveries = P .. 'e:' .. company .. ':' .. id, P .. 'd:' .. company .. '/' .. id
 local value = redis.pcall('GET', event)
 local fields = deliveries_of(P, company, id, value)
-if not value then return 'UNKNOWN' end
+-- What is erased is erased in the history, too, and is not restored from it meanwhile.
+local function erase_history()
+  if for_history == 0 then return end
+  archives(P, company, id, ERASED, now)
+  redis.call('SET', P .. 'er:' .. company .. ':' .. id, '', 'PX', for_history)
+end
+if not value then
+  erase_history()
+  end_settling(now)
+  return 'UNKNOWN'
+end
 if type(value) ~= 'string' then value = '' end
 local state = string.match(value, HEAD) and string.match(value, '^[RMSC]')
 if state == COMPACTED then
-  archives(P, company, id, ERASED, now)
+  erase_history()
   end_settling(now)
   return 'GONE'
 end
@@ -45,7 +55,7 @@ if not dropped or fields.err then
   end
 end
 end_compacting(now)
-archives(P, company, id, ERASED, now)
+erase_history()
 if dropped and state ~= SETTLED then count_pending(P, company, -1) end
 end_settling(now)
 return 'ERASED'

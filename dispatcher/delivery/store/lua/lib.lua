@@ -79,6 +79,11 @@ local function compacts(P, company, entry)
   of[#of + 1] = entry
 end
 
+-- may_compact is compacts for an entry of the list of settled and erased events.
+local function may_compact(P, entry)
+  if string.sub(entry, 9, 9) == SETTLED then compacts(P, string.sub(entry, 10, 45), string.sub(entry, 1, 8) .. string.sub(entry, 47)) end
+end
+
 -- wakes notes that the owner of a partition is to be woken, if n is more than 0.
 local function wakes(P, n)
   if n > 0 then woken[P] = true end
