@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/internal/pause"
-	"spendhook/storage"
 )
 
 const (
@@ -46,7 +46,7 @@ func (d *Dispatcher) archive(ctx context.Context, partitions []int) (more bool, 
 	for group := range slices.Chunk(partitions, archiveTogether) {
 		found, err := d.Deliveries.Unarchived(ctx, group)
 		failed = errors.Join(failed, err, d.writeHistory(ctx, found))
-		if errors.Is(failed, storage.ErrUnavailable) || ctx.Err() != nil {
+		if errors.Is(failed, events.ErrUnavailable) || ctx.Err() != nil {
 			return false, failed
 		}
 		more = more || slices.ContainsFunc(found, func(u store.Unarchived) bool { return u.More() })
@@ -57,7 +57,7 @@ func (d *Dispatcher) archive(ctx context.Context, partitions []int) (more bool, 
 // writeHistory writes what was read of some partitions, several of them together. After an error it continues with
 // the next ones, unless the database does not answer.
 func (d *Dispatcher) writeHistory(ctx context.Context, found []store.Unarchived) (failed error) {
-	for len(found) > 0 && !errors.Is(failed, storage.ErrUnavailable) {
+	for len(found) > 0 && !errors.Is(failed, events.ErrUnavailable) {
 		n, size := 0, 0
 		var settled, erased []history.Archived
 		for ; n < len(found) && (n == 0 || size+found[n].Size() <= archiveBatch); n++ {
