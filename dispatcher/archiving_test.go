@@ -176,6 +176,9 @@ func TestErasingACompanyErasesItsHistory(t *testing.T) {
 	other := uuid.New()
 	h.emitOf(other, 1)
 	h.allCompacted(ids)
+	if err := h.Deliveries.Restore(t.Context(), []events.Ref{{Company: h.company, ID: ids[1]}}); err != nil {
+		t.Fatal(err)
+	}
 	job, err := h.Redelivery.Erase(t.Context(), h.company)
 	if err != nil {
 		t.Fatal(err)
@@ -188,6 +191,9 @@ func TestErasingACompanyErasesItsHistory(t *testing.T) {
 		found, err := h.opts.Archive.Get(t.Context(), []events.Ref{{Company: h.company, ID: id}})
 		if err != nil || found[0] != nil {
 			t.Errorf("%s: %+v, %v", id, found[0], err)
+		}
+		if state := h.inRedis(id); state != events.Compacted { // also the restored one
+			t.Errorf("%s is %c", id, state)
 		}
 	}
 	eventually(t, func() bool {
