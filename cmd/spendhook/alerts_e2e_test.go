@@ -643,8 +643,9 @@ func databaseOutage() drill {
 	}
 }
 
-// hideHistory renames the table of the history.
+// hideHistory renames the table of the history, while events are delivered.
 func (s *site) hideHistory() (end func()) {
+	s.emit(s.daemons[0])
 	rename := func(from, to string) {
 		db, err := sql.Open("sqlite", filepath.Join(s.in.dir, "history.db"))
 		if err == nil {
