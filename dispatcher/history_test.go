@@ -10,13 +10,9 @@ import (
 	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/events"
-	"spendhook/events/history"
 	"spendhook/events/layout"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
-	"spendhook/storage"
-	"spendhook/storage/archive"
-	"spendhook/storage/storagetest"
 	"spendhook/subscribers"
 )
 
@@ -25,14 +21,11 @@ type remembering struct{ *harness }
 
 func remember(t *testing.T) *remembering {
 	t.Helper()
-	kept := archive.New(storagetest.Open(t, storage.Options{DataDir: t.TempDir(), History: true}))
-	r := &remembering{build(t, redistest.New(t), func(o *Options) {
-		o.Policy.KeepDelivered, o.CompactEvery, o.ArchiveEvery = time.Millisecond, time.Hour, 20*time.Millisecond
-		o.Archive, o.ArchiveRetention = kept, 400*24*time.Hour
-		o.Events = history.New(history.Options{Client: o.Client, Retention: o.Policy.Retention, Archive: kept})
-	})}
-	r.start()
-	return r
+	h, migrate := withHistory(t, redistest.New(t))
+	migrate()
+	h.opts.CompactEvery = time.Hour
+	h.start()
+	return &remembering{h}
 }
 
 // move compacts all events once they are in the history.

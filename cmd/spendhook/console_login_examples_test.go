@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"html"
 	"net/http"
 	"net/url"
@@ -13,7 +12,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"spendhook/internal/porttest"
 )
@@ -21,43 +19,9 @@ import (
 // startProvider starts testdata/oidc until the test ends, and returns its issuer.
 func startProvider(t *testing.T, args ...string) string {
 	t.Helper()
-	var complaints lockedBuffer
 	cmd := exec.CommandContext(t.Context(), "node", append([]string{filepath.Join("testdata", "oidc", "provider.mjs")}, args...)...)
-	cmd.Stderr = &complaints
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	listening, ended := make(chan string, 1), make(chan struct{})
-	go func() {
-		defer close(ended)
-		lines := bufio.NewScanner(out)
-		for lines.Scan() {
-			if issuer, ok := strings.CutPrefix(lines.Text(), "listening on "); ok {
-				listening <- issuer
-			}
-		}
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-ended
-		_ = cmd.Wait()
-		if t.Failed() {
-			t.Log(complaints.String())
-		}
-	})
-	select {
-	case issuer := <-listening:
-		return issuer
-	case <-ended:
-		t.Fatalf("it ended: %s", complaints.String())
-	case <-time.After(patience):
-		t.Fatal("it does not listen")
-	}
-	return ""
+	issuer, _ := startListening(t, cmd, &lockedBuffer{})
+	return issuer
 }
 
 var formAction = regexp.MustCompile(`<form[^>]* action="([^"]+)"`)

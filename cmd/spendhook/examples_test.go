@@ -127,6 +127,15 @@ func (e *exampleReceiver) start(t *testing.T, subscriber string) (stop func()) {
 	if subscriber != "" {
 		cmd.Env = append(cmd.Env, "SPENDHOOK_URL="+e.daemon.api, "SPENDHOOK_TOKEN="+e.daemon.token, "SPENDHOOK_SUBSCRIBER="+subscriber)
 	}
+	url, stop := startListening(t, cmd, &e.lines)
+	e.url = url + "/hook"
+	return stop
+}
+
+// startListening runs a program until stop or the end of the test. It returns the address that the program says to listen
+// on; the program's output goes to printed.
+func startListening(t *testing.T, cmd *exec.Cmd, printed *lockedBuffer) (address string, stop func()) {
+	t.Helper()
 	var complaints lockedBuffer
 	cmd.Stderr = &complaints
 	out, err := cmd.StdoutPipe()
@@ -142,9 +151,9 @@ func (e *exampleReceiver) start(t *testing.T, subscriber string) (stop func()) {
 		lines := bufio.NewScanner(out)
 		for lines.Scan() {
 			if url, ok := strings.CutPrefix(lines.Text(), "listening on "); ok {
-				listening <- url + "/hook"
+				listening <- url
 			}
-			fmt.Fprintln(&e.lines, lines.Text())
+			fmt.Fprintln(printed, lines.Text())
 		}
 	}()
 	stop = func() {
@@ -155,17 +164,17 @@ func (e *exampleReceiver) start(t *testing.T, subscriber string) (stop func()) {
 	t.Cleanup(func() {
 		stop()
 		if t.Failed() {
-			t.Logf("%s%s", e.lines.String(), complaints.String())
+			t.Logf("%s%s", printed.String(), complaints.String())
 		}
 	})
 	select {
-	case e.url = <-listening:
+	case address = <-listening:
 	case <-ended:
 		t.Fatalf("it ended: %s", complaints.String())
 	case <-time.After(patience):
 		t.Fatal("it does not listen")
 	}
-	return stop
+	return address, stop
 }
 
 // refusesShortKeys checks that the program does not start with a key with which anybody could sign.

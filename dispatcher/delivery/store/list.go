@@ -346,10 +346,7 @@ func (s *Store) readFields(ctx context.Context, most int, refs []delivery.Ref, a
 		lists, _ := calls[i].Reply().([]any)
 		for j, list := range lists {
 			values, _ := list.([]any)
-			read[group[j]] = make([]string, len(values))
-			for k, v := range values {
-				read[group[j]][k], _ = v.(string)
-			}
+			read[group[j]] = texts(values)
 		}
 	}
 	for _, r := range refs {

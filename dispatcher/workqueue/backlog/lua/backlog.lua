@@ -39,9 +39,10 @@ if pending > 0 and most > 0 then
   end
 end
 local first = redis.pcall('LINDEX', P .. 'history', 0)
+local waiting = redis.pcall('LLEN', P .. 'history')
 local behind = type(first) == 'string' and math.max(0, now - tonumber(string.sub(first, 1, 8), 16) * 1000) or 0
 return {
   pending, waited, redis.call('ZCARD', P .. 'quarantine'), waits, largest,
   redis.call('ZCOUNT', P .. 'dead', now - tonumber(ARGV[3]), '+inf'),
-  redis.call('LLEN', P .. 'history'), behind,
+  type(waiting) == 'number' and waiting or 0, behind,
 }
