@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,22 +24,29 @@ import (
 	"spendhook/subscribers"
 )
 
-// plenty lets every company start work.
-type plenty struct{}
+// gate lets companies start work while it is open.
+type gate struct{ open atomic.Bool }
 
-func (plenty) Holding() (map[uuid.UUID]int, int) { return nil, 1000 }
-func (plenty) Skipped(uuid.UUID) bool            { return false }
-func (plenty) Free(uuid.UUID) int                { return 1000 }
+func (g *gate) places() int {
+	if g.open.Load() {
+		return 1000
+	}
+	return 0
+}
 
-func (plenty) MayStart(_, _ uuid.UUID) (int, time.Time) { return 1000, time.Time{} }
+func (g *gate) Holding() (map[uuid.UUID]int, int) { return nil, g.places() }
+func (g *gate) Skipped(uuid.UUID) bool            { return false }
+func (g *gate) Free(uuid.UUID) int                { return g.places() }
 
-func (plenty) Learned(_, _ uuid.UUID, _ int, _ time.Duration) {}
+func (g *gate) MayStart(_, _ uuid.UUID) (int, time.Time) { return 1000, time.Time{} }
 
-// newQueue makes a replica and a channel of the companies whose work it began.
-func newQueue(client redis.UniversalClient) (*workqueue.Queue, chan uuid.UUID) {
+func (g *gate) Learned(_, _ uuid.UUID, _ int, _ time.Duration) {}
+
+// newQueue makes a replica and a channel of the companies whose work it began. It begins none before the gate is open.
+func newQueue(client redis.UniversalClient, admission *gate) (*workqueue.Queue, chan uuid.UUID) {
 	begun := make(chan uuid.UUID, 100)
 	q := workqueue.New(workqueue.Options{
-		Client: client, Replica: uuid.NewString(), Admission: plenty{},
+		Client: client, Replica: uuid.NewString(), Admission: admission,
 		Take: func(_ context.Context, batches []workqueue.Batch) {
 			for _, b := range batches {
 				begun <- b.Company
@@ -87,7 +95,8 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	client := redistest.Start(t, redistest.Options{}).Client()
 	company := uuid.New()
 	p := partition.Of(company)
-	q, begun := newQueue(client)
+	admission := new(gate)
+	q, begun := newQueue(client, admission)
 	if err := q.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -132,6 +141,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	wantRefused(t, "quarantine", unreadable.Move(ctx, quarantine.Entry{Company: company, EventID: ref.ID}), p)
 	wantRefused(t, "end job", q.EndJob(ctx, "a replica", company, uuid.New(), 0), p)
 
+	admission.open.Store(true)
 	q.Wake(ctx, []int{p})
 	for late := time.Now().Add(time.Minute); q.Refused() == nil; runtime.Gosched() {
 		if time.Now().After(late) {
@@ -147,7 +157,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	}
 
 	client.Del(ctx, formatKey(p)) // as a replica that reads it
-	other, begun := newQueue(client)
+	other, begun := newQueue(client, admission)
 	if err := other.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +175,7 @@ func TestRaiseFormat(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	client := redistest.Start(t, redistest.Options{}).Client()
-	old, _ := newQueue(client)
+	old, _ := newQueue(client, new(gate))
 	if err := old.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +214,7 @@ func TestRaiseFormat(t *testing.T) {
 			t.Errorf("partition %d has format %d", p, format)
 		}
 	}
-	late, _ := newQueue(client)
+	late, _ := newQueue(client, new(gate))
 	err = late.Start(ctx)
 	wantRefused(t, "start", err, 0)
 	late.Leave(t.Context())
