@@ -79,10 +79,13 @@ type eventRow struct {
 
 	Place float64 `bun:"place"`
 	Value []byte  `bun:"value"` // nil: erased
+	Terms *string `bun:"terms"` // in PostgreSQL
+	terms []term
 }
 
 func newEvent(k key, a *history.Archived) eventRow {
-	row := eventRow{key: k, Place: a.Place, Value: []byte(a.Value)}
+	terms := termsOf(k, contentOf(a.Ref, a.Value).words)
+	row := eventRow{key: k, Place: a.Place, Value: []byte(a.Value), Terms: new(numbers(terms)), terms: terms}
 	if math.Floor(a.Place) != float64(k.Accepted) { // the index needs them in one order
 		row.Place = float64(k.Accepted)
 	}

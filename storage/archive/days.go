@@ -65,6 +65,46 @@ func (s *Store) makeDays(ctx context.Context, rows []eventRow) error {
 	})
 }
 
+// days returns the first and the last day that may have events. Without events, the last one is before the first one.
+func (s *Store) days(ctx context.Context) (first, last int64, err error) {
+	if storage.IsPostgres(s.db) {
+		list, err := s.partitions(ctx)
+		if err != nil || len(list) == 0 {
+			return 0, -1, err
+		}
+		return list[0].day, list[len(list)-1].day, nil
+	}
+	const query = "SELECT coalesce((SELECT min(accepted) FROM history_events) / ?, 0), coalesce((SELECT max(accepted) FROM history_events) / ?, -1)"
+	err = s.db.Query(ctx, "read days of history", func(ctx context.Context, db bun.IDB) error {
+		return db.NewRaw(query, dayMS, dayMS).Scan(ctx, &first, &last)
+	})
+	return first, last, err
+}
+
+// dayRow is a partition of events.
+type dayRow struct {
+	day    int64
+	events int64 // an estimate, or -1
+}
+
+// partitions lists the partitions of events in PostgreSQL, by day.
+func (s *Store) partitions(ctx context.Context) (list []dayRow, err error) {
+	var found []struct {
+		Relname   string
+		Reltuples float64
+	}
+	err = s.db.Query(ctx, "list days of history", func(ctx context.Context, db bun.IDB) error {
+		return db.NewRaw("SELECT relname, reltuples FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"+
+			" WHERE inhparent = to_regclass(?) ORDER BY relname", tables[0]).Scan(ctx, &found)
+	})
+	for _, f := range found {
+		if at, err := time.Parse(tables[0]+dayFormat, f.Relname); err == nil { // else a person has added it
+			list = append(list, dayRow{day: at.UnixMilli() / dayMS, events: int64(f.Reltuples)})
+		}
+	}
+	return list, err
+}
+
 func dayExists(ctx context.Context, db bun.IDB, day int64) (exists bool, err error) {
 	err = db.NewRaw("SELECT to_regclass(?) IS NOT NULL", partitionOf(tables[0], day)).Scan(ctx, &exists)
 	return exists, err

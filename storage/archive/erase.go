@@ -100,9 +100,7 @@ func erase(ctx context.Context, tx bun.Tx, rows []eventRow) error {
 	}
 	slices.SortFunc(rows, func(a, b eventRow) int { return a.compare(&b.key) })
 	rows = slices.CompactFunc(rows, func(a, b eventRow) bool { return a.key == b.key })
-	_, err := tx.NewInsert().Model(&rows).On("CONFLICT (company, id, accepted, nonce) DO UPDATE").Set("value = NULL").
-		Where("e.value IS NOT NULL").Returning("NULL").Exec(ctx)
-	if err != nil {
+	if err := eraseEvents(ctx, tx, rows); err != nil {
 		return err
 	}
 	for day, keys := range byDay(rows) {
@@ -111,6 +109,21 @@ func erase(ctx context.Context, tx bun.Tx, rows []eventRow) error {
 		}
 	}
 	return nil
+}
+
+// eraseEvents removes values and terms.
+func eraseEvents(ctx context.Context, tx bun.Tx, rows []eventRow) error {
+	q := tx.NewInsert().Model(&rows).On("CONFLICT (company, id, accepted, nonce) DO UPDATE").Set("value = NULL").Where("e.value IS NOT NULL")
+	if storage.IsPostgres(tx) {
+		_, err := q.Set("terms = NULL").Returning("NULL").Exec(ctx)
+		return err
+	}
+	var numbers []int64
+	if _, err := q.ExcludeColumn("terms").Returning("number").Exec(ctx, &numbers); err != nil || len(numbers) == 0 {
+		return err
+	}
+	_, err := tx.NewRaw("DELETE FROM history_terms WHERE rowid IN ?", bun.Tuple(numbers)).Exec(ctx)
+	return err
 }
 
 func byDay(rows []eventRow) map[int64][]key {

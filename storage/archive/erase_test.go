@@ -42,9 +42,23 @@ func wantIndex(t *testing.T, s *archive.Store, sp history.Span, want string) {
 	}
 }
 
+// wantTerms checks how many events have terms.
+func wantTerms(t *testing.T, db *storage.DB, want int) {
+	t.Helper()
+	query := "SELECT count(*) FROM history_terms_docsize"
+	if storage.IsPostgres(db) {
+		query = "SELECT count(terms) FROM history_events"
+	}
+	var got int
+	err := db.Query(t.Context(), "count", func(ctx context.Context, db bun.IDB) error { return db.NewRaw(query).Scan(ctx, &got) })
+	if err != nil || got != want {
+		t.Errorf("%d events with terms, want %d, %v", got, want, err)
+	}
+}
+
 func TestErase(t *testing.T) {
 	t.Parallel()
-	onBoth(t, func(t *testing.T, s *archive.Store, _ *storage.DB) {
+	onBoth(t, func(t *testing.T, s *archive.Store, db *storage.DB) {
 		t.Helper()
 		erase(t, s)
 		erase(t, s, only(acme, "none"))
@@ -67,6 +81,7 @@ func TestErase(t *testing.T) {
 			wantIndex(t, s, sp, "")
 		}
 		wantEqual(t, get(t, s, bolt, "a"), other)
+		wantTerms(t, db, 1)
 		if got := companies(t, s); !slices.Equal(got, []uuid.UUID{bolt}) {
 			t.Errorf("companies: %v", got)
 		}

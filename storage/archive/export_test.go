@@ -14,6 +14,7 @@ var (
 	EventsQuery      = eventsQuery
 	IndexQuery       = indexQuery
 	OfCompanyQuery   = ofCompanyQuery
+	SearchQuery      = searchQuery
 )
 
 // DeliveriesQuery reads the deliveries of events.

@@ -110,6 +110,9 @@ func TestQueriesUseIndexes(t *testing.T) {
 			return archive.OfCompanyQuery(db, company, time.UnixMilli(noon+1000*day), 100)
 		})
 		wantPlan(t, db, "events_place", false, func(db bun.IDB) fmt.Stringer { return archive.EmptyQuery(db, all) })
+		wantPlan(t, db, "terms", false, func(db bun.IDB) fmt.Stringer {
+			return archive.SearchQuery(db, archive.Query{Company: company, Text: "rare", High: noon + day}, noon/day, history.Place{})
+		})
 		wantPlan(t, db, "companies_order", true, func(db bun.IDB) fmt.Stringer { return archive.CompaniesQuery(db, company, 10) })
 	})
 }
@@ -123,6 +126,7 @@ var partitionIndexes = map[string]string{
 	"events_pkey":        "_pkey",
 	"deliveries_pkey":    "_pkey",
 	"companies_order":    "history_companies_order",
+	"terms":              "_terms_idx", // of SQLite: the full-text index
 }
 
 // wantPlan fails the test unless the plan of a query uses an index and reads no whole table of events or deliveries.
@@ -135,7 +139,7 @@ func wantPlan(t *testing.T, db *storage.DB, index string, sorted bool, query fun
 		if storage.IsPostgres(idb) {
 			name = partitionIndexes[index]
 		}
-		for _, bad := range []string{"Seq Scan on history_events", "Seq Scan on history_deliveries", "SCAN history_"} {
+		for _, bad := range []string{"Seq Scan on history_events", "Seq Scan on history_deliveries", "SCAN history_events", "SCAN history_deliveries"} {
 			if strings.Contains(plan, bad) {
 				t.Errorf("%s: reads a whole table:\n%s", index, plan)
 			}

@@ -18,15 +18,18 @@ import (
 // Index reads up to n places of a span after the given one; see history.Archive. It calls a delivery without
 // a Subscriber in the span by the id of its event, a slash and its subscriber.
 func (s *Store) Index(ctx context.Context, sp history.Span, after history.Place, n int) ([]history.Place, error) {
+	places, err := s.places(ctx, "read index of history", func(db bun.IDB) *bun.SelectQuery { return indexQuery(db, sp, after, n) })
+	return places, unavailable(err)
+}
+
+func (s *Store) places(ctx context.Context, op string, query func(bun.IDB) *bun.SelectQuery) ([]history.Place, error) {
 	var found []struct {
 		Score  float64
 		Member string
 	}
-	err := s.db.Query(ctx, "read index of history", func(ctx context.Context, db bun.IDB) error {
-		return indexQuery(db, sp, after, n).Scan(ctx, &found)
-	})
+	err := s.db.Query(ctx, op, func(ctx context.Context, db bun.IDB) error { return query(db).Scan(ctx, &found) })
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
 	places := make([]history.Place, len(found))
 	for i, f := range found {
@@ -137,12 +140,12 @@ func refRows(refs []events.Ref) *[]refRow {
 // eventsQuery reads the newest event with each id. PostgreSQL begins with the newest partition and ends with the first
 // one that has the event.
 func eventsQuery(db bun.IDB, refs []events.Ref) *bun.SelectQuery {
-	q := db.NewSelect().With("r", db.NewValues(refRows(refs))).ColumnExpr("e.*")
+	q := db.NewSelect().With("r", db.NewValues(refRows(refs))).ColumnExpr("e.company, e.id, e.accepted, e.nonce, e.place, e.value")
 	const newest = "history_events AS n WHERE n.company = r.company AND n.id = r.id AND n.value IS NOT NULL ORDER BY n.accepted DESC, n.nonce DESC LIMIT 1"
 	if storage.IsPostgres(db) {
 		return q.TableExpr("r CROSS JOIN LATERAL (SELECT * FROM " + newest + ") AS e")
 	}
-	return q.TableExpr("r CROSS JOIN history_events AS e").Where("e.rowid = (SELECT n.rowid FROM " + newest + ")")
+	return q.TableExpr("r CROSS JOIN history_events AS e").Where("e.number = (SELECT n.number FROM " + newest + ")")
 }
 
 func deliveriesQuery(db bun.IDB, rows []eventRow) *bun.SelectQuery {

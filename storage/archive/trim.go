@@ -3,7 +3,6 @@ package archive
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -22,7 +21,7 @@ const (
 )
 
 // Trim removes the events of the days (UTC) that ended before a time, with their deliveries. It returns how many
-// events it removed, also of erased ones; in PostgreSQL this is an estimate. Others wait for it for some 200 ms at
+// events it removed, also of erased ones; in PostgreSQL this is an estimate. Others wait for it for some 400 ms at
 // most. If it fails, it may have removed some.
 func (s *Store) Trim(ctx context.Context, before time.Time) (removed int64, err error) {
 	trim := s.deleteBefore
@@ -37,36 +36,32 @@ func (s *Store) Trim(ctx context.Context, before time.Time) (removed int64, err 
 
 // dropBefore drops the partitions of the days before one.
 func (s *Store) dropBefore(ctx context.Context, day int64) (removed int64, err error) {
-	var days []struct {
-		Relname   string
-		Reltuples float64 // an estimate, or -1
-	}
-	err = s.db.Query(ctx, "list days of history", func(ctx context.Context, db bun.IDB) error {
-		return db.NewRaw("SELECT relname, reltuples FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"+
-			" WHERE inhparent = to_regclass(?) AND relname < ? ORDER BY relname", tables[0], partitionOf(tables[0], day)).Scan(ctx, &days)
-	})
+	days, err := s.partitions(ctx)
 	if err != nil {
 		return 0, err
 	}
 	for _, d := range days {
-		if err := s.dropDay(ctx, strings.TrimPrefix(d.Relname, tables[0])); err != nil {
+		if d.day >= day {
+			break
+		}
+		if err := s.dropDay(ctx, d.day); err != nil {
 			return removed, err
 		}
-		removed += max(0, int64(d.Reltuples))
+		removed += max(0, d.events)
 	}
 	return removed, nil
 }
 
-// dropDay drops the partitions whose names end with a day. It needs a lock that waits for all who use the tables, and for which others
+// dropDay drops the partitions of a day. It needs a lock that waits for all who use the tables, and for which others
 // wait. So it waits only for a short time, and tries again later.
-func (s *Store) dropDay(ctx context.Context, day string) error {
+func (s *Store) dropDay(ctx context.Context, day int64) error {
 	for attempt := 1; ; attempt++ {
 		err := s.db.WriteWithin(ctx, writeLimit, "drop day of history", func(ctx context.Context, tx bun.Tx) error {
 			if _, err := tx.ExecContext(ctx, "SET LOCAL lock_timeout = '200ms'"); err != nil {
 				return err
 			}
 			for _, table := range tables {
-				if _, err := tx.NewRaw("DROP TABLE IF EXISTS ?", bun.Ident(table+day)).Exec(ctx); err != nil {
+				if _, err := tx.NewRaw("DROP TABLE IF EXISTS ?", bun.Ident(partitionOf(table, day))).Exec(ctx); err != nil {
 					return err
 				}
 			}
@@ -87,13 +82,16 @@ func lockTimedOut(err error) bool {
 func (s *Store) deleteBefore(ctx context.Context, day int64) (removed int64, err error) {
 	for n := int64(trimStep); n == trimStep; removed += n {
 		err := s.db.WriteWithin(ctx, writeLimit, "trim history", func(ctx context.Context, tx bun.Tx) error {
-			_, err := tx.NewRaw("DELETE FROM history_deliveries WHERE (company, id, accepted, nonce) IN"+
-				" (SELECT company, id, accepted, nonce FROM history_events WHERE accepted < ? ORDER BY accepted LIMIT ?)", day*dayMS, trimStep).Exec(ctx)
-			if err != nil {
-				return err
+			const some = "FROM history_events WHERE accepted < ? ORDER BY accepted LIMIT ?"
+			for _, table := range []string{
+				"history_deliveries WHERE (company, id, accepted, nonce) IN (SELECT company, id, accepted, nonce ",
+				"history_terms WHERE rowid IN (SELECT number ",
+			} {
+				if _, err := tx.NewRaw("DELETE FROM "+table+some+")", day*dayMS, trimStep).Exec(ctx); err != nil {
+					return err
+				}
 			}
-			deleted, err := tx.NewRaw("DELETE FROM history_events WHERE rowid IN"+
-				" (SELECT rowid FROM history_events WHERE accepted < ? ORDER BY accepted LIMIT ?)", day*dayMS, trimStep).Exec(ctx)
+			deleted, err := tx.NewRaw("DELETE FROM history_events WHERE number IN (SELECT number "+some+")", day*dayMS, trimStep).Exec(ctx)
 			if err != nil {
 				return err
 			}

@@ -40,6 +40,7 @@ func TestTrim(t *testing.T) {
 			}
 		}
 		wantIndex(t, s, history.Span{Company: acme}, "e3 e2")
+		wantTerms(t, db, 2)
 		wantIndex(t, s, history.Span{Company: acme, Subscriber: &one}, "e3 e2")
 		wantIndex(t, s, history.Span{Company: bolt, Subscriber: &one}, "")
 		if got := companies(t, s); !slices.Equal(got, []uuid.UUID{acme}) {

@@ -27,10 +27,13 @@ func (s *Store) Write(ctx context.Context, list []history.Archived) error {
 		if err != nil || len(kept) == 0 {
 			return err
 		}
+		if err := writeTerms(ctx, tx, rows, kept); err != nil {
+			return err
+		}
 		if err := writeCompanies(ctx, tx, kept); err != nil {
 			return err
 		}
-		return writeDeliveries(ctx, tx, slices.DeleteFunc(slices.Clone(deliveries), func(d deliveryRow) bool { return !kept[d.key] }))
+		return writeDeliveries(ctx, tx, deliveries, kept)
 	}))
 }
 
@@ -65,21 +68,58 @@ func rowsOf(list []history.Archived) ([]eventRow, []deliveryRow, error) {
 		}), nil
 }
 
-// writeEvents returns the events that are not erased. It locks the others, too, until the end of the
-// transaction, so that Erase also finds the deliveries.
-func writeEvents(ctx context.Context, tx bun.Tx, rows []eventRow) (map[key]bool, error) {
-	var kept []key
-	_, err := tx.NewInsert().Model(&rows).On("CONFLICT (company, id, accepted, nonce) DO UPDATE").
-		Set("value = EXCLUDED.value").Where("e.value IS NOT NULL").
-		Returning("company, id, accepted, nonce").Exec(ctx, &kept)
-	set := make(map[key]bool, len(kept))
-	for _, k := range kept {
-		set[k] = true
+// writeEvents returns the numbers of the events that are not erased; in PostgreSQL they have none. It locks all of them
+// until the end of the transaction, so that Erase also finds the deliveries.
+func writeEvents(ctx context.Context, tx bun.Tx, rows []eventRow) (map[key]int64, error) {
+	q := tx.NewInsert().Model(&rows).On("CONFLICT (company, id, accepted, nonce) DO UPDATE").
+		Set("value = EXCLUDED.value").Where("e.value IS NOT NULL")
+	if storage.IsPostgres(tx) {
+		q = q.Set("terms = EXCLUDED.terms").Returning("company, id, accepted, nonce, 0 AS number")
+	} else {
+		q = q.ExcludeColumn("terms").Returning("company, id, accepted, nonce, number")
 	}
-	return set, err
+	var kept []struct {
+		key
+
+		Number int64
+	}
+	_, err := q.Exec(ctx, &kept)
+	numbers := make(map[key]int64, len(kept))
+	for _, k := range kept {
+		numbers[k.key] = k.Number
+	}
+	return numbers, err
 }
 
-func writeDeliveries(ctx context.Context, tx bun.Tx, rows []deliveryRow) error {
+type termsRow struct {
+	bun.BaseModel `bun:"table:history_terms"`
+
+	Number int64  `bun:"rowid"`
+	Terms  string `bun:"terms"`
+}
+
+// writeTerms writes the full-text index of SQLite.
+func writeTerms(ctx context.Context, tx bun.Tx, rows []eventRow, kept map[key]int64) error {
+	if storage.IsPostgres(tx) {
+		return nil
+	}
+	var index []termsRow
+	for i := range rows {
+		if number, ok := kept[rows[i].key]; ok {
+			index = append(index, termsRow{Number: number, Terms: tokens(rows[i].terms, " ")})
+		}
+	}
+	_, err := tx.NewInsert().Model(&index).Replace().Exec(ctx)
+	return err
+}
+
+func writeDeliveries(ctx context.Context, tx bun.Tx, all []deliveryRow, kept map[key]int64) error {
+	var rows []deliveryRow
+	for i := range all {
+		if _, ok := kept[all[i].key]; ok {
+			rows = append(rows, all[i])
+		}
+	}
 	if len(rows) == 0 {
 		return nil
 	}
@@ -91,7 +131,7 @@ func writeDeliveries(ctx context.Context, tx bun.Tx, rows []deliveryRow) error {
 
 // writeCompanies adds the companies of events. It locks the rows of those that are listed already until the end of
 // the transaction, so that none is removed meanwhile.
-func writeCompanies(ctx context.Context, tx bun.Tx, kept map[key]bool) error {
+func writeCompanies(ctx context.Context, tx bun.Tx, kept map[key]int64) error {
 	missing := map[storage.Key]companyRow{}
 	for k := range kept {
 		missing[k.Company] = newCompany(k.Company)

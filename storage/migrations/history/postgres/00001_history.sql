@@ -16,9 +16,11 @@ CREATE TABLE history_events (
     nonce BIGINT NOT NULL, -- of the commit that accepted it
     place DOUBLE PRECISION NOT NULL, -- accepted and a fraction
     value BYTEA, -- NULL: erased, and not to be written again
+    terms INTEGER[], -- hashes of the words of the event
     PRIMARY KEY (company, id, accepted, nonce)
 ) PARTITION BY RANGE (accepted);
 CREATE INDEX history_events_place ON history_events (company, accepted, place, id) WHERE value IS NOT NULL;
+CREATE INDEX history_events_terms ON history_events USING GIN (terms);
 
 CREATE TABLE history_deliveries (
     company BYTEA NOT NULL,
