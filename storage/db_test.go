@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -168,5 +169,30 @@ func TestDataSurvivesReopening(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// The history has its own file, and its own tables and versions in PostgreSQL.
+func TestTheHistoryIsApart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if _, err := storage.Open(storage.Options{DataDir: dir, History: true, MustExist: true}); err == nil || !strings.Contains(err.Error(), "history.db") {
+		t.Errorf("opened a missing history: %v", err)
+	}
+	for name, o := range map[string]storage.Options{"sqlite": {DataDir: dir}, "postgres": {URL: pgtest.New(t)}} {
+		spend, history := o, o
+		history.History = true
+		for i, opts := range []storage.Options{spend, history, spend} {
+			db := storagetest.Must(storage.Open(opts))(t)
+			if outdated, err := db.Outdated(t.Context()); err != nil || outdated != (i < 2) {
+				t.Errorf("%s, %d: outdated is %v, %v", name, i, outdated, err)
+			}
+			db.Close()
+			storagetest.Open(t, opts) // migrates it
+		}
+	}
+	info, err := os.Stat(filepath.Join(dir, "history.db"))
+	if err != nil || info.Mode() != 0o600 {
+		t.Errorf("%v, %v", info, err)
 	}
 }
