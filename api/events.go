@@ -251,7 +251,7 @@ func (s *server) eventList(q *request, p gen.ListEventsParams) (*eventList, erro
 		server: s, statuses: valuesOf[store.EventStatus](p.Status), known: map[events.Ref]store.EventStatus{},
 		filter: history.Filter{
 			Company: q.companies, Subscriber: p.SubscriberUUID, Types: or(p.Event, nil), From: p.From, To: p.To,
-			Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
+			Search: or(p.Search, ""), Cursor: textOf(p.Cursor), Size: or(p.Size, defaultSize),
 		},
 		deliveries: store.Filter{
 			Subscriber: p.SubscriberUUID, ErrorClasses: valuesOf[string](p.ErrorClass),
@@ -262,6 +262,9 @@ func (s *server) eventList(q *request, p gen.ListEventsParams) (*eventList, erro
 	if len(l.statuses) > 0 || !l.anyDelivery() {
 		l.filter.Only = l.only
 		l.filter.OnlyKey = fmt.Sprint(l.statuses, of.Subscriber, of.ErrorClasses, of.CodeFrom, of.CodeTo)
+	}
+	if l.filter.Search != "" && q.companies == nil {
+		return nil, fieldProblem("companyUuid", "REQUIRED", "is required with search")
 	}
 	return l, checkDeliveries(of, q.companies)
 }

@@ -98,6 +98,8 @@ func TestListsOfEventsAndDeliveriesFilter(t *testing.T) {
 	}
 	platform := bearer(o.mint(nil, allScopes+" platform"))
 	o.call("GET", "/api/v1/events?subscriberUuid="+well, "", platform).wantField("companyUuid", "REQUIRED")
+	o.call("GET", "/api/v1/events?search=lisbon", "", platform).wantField("companyUuid", "REQUIRED")
+	o.call("GET", "/api/v1/events?search=lisbon", "").want(http.StatusConflict, "NO_HISTORY")
 	if got := o.listed("/api/v1/events?status=DEAD&errorClass=http_5xx", platform); len(got) != 2 {
 		t.Errorf("of all companies: %v", got)
 	}

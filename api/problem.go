@@ -89,6 +89,8 @@ var domainProblems = []struct {
 }{
 	{events.ErrNotFound, "EVENT_NOT_FOUND", "There is no such event."},
 	{events.ErrCompacted, "EVENT_COMPACTED", "The event is settled, and its payload was removed."},
+	{events.ErrNoHistory, "NO_HISTORY", "There is no history to search in."},
+	{events.ErrSearching, "SEARCH_UNDER_WAY", "A search of the company is under way, or too many of others."},
 	{publish.ErrConflict, "EVENT_CONFLICT", "The id is known with other content; nothing was changed."},
 	{eventtype.ErrNotFound, "NOT_FOUND", "The event type is not known, or has no stored documentation."},
 	{eventtype.ErrFixed, "EVENT_TYPE_FIXED", "The event type is one of the daemon's own, which cannot be changed."},

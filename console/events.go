@@ -31,6 +31,7 @@ type eventsPage struct {
 	Rows  []eventRow
 	Next  string
 	Types []eventtype.Type
+	Finds bool // there is a history to search in
 }
 
 // eventStatuses are the statuses of an event, for the filter of the list.
@@ -43,8 +44,14 @@ func (s *server) events(ctx context.Context, v *visit, company *uuid.UUID) (err 
 	if id := strings.TrimSpace(v.Query("id")); id != "" {
 		return s.findEvent(v, company, id)
 	}
-	f := history.Filter{Company: company, Types: v.list("event"), From: v.since(), Cursor: v.Query("cursor"), Size: listSize}
-	page := eventsPage{Types: s.opts.Catalogue.Types()}
+	f := history.Filter{
+		Company: company, Types: v.list("event"), From: v.since(), Search: strings.TrimSpace(v.Query("search")),
+		Cursor: v.Query("cursor"), Size: listSize,
+	}
+	if company == nil {
+		f.Search = ""
+	}
+	page := eventsPage{Types: s.opts.Catalogue.Types(), Finds: company != nil && s.opts.Events.HasHistory()}
 	if page.Rows, f.Cursor, err = s.eventRows(ctx, f, v.choice("status", eventStatuses...)); err != nil {
 		return err
 	}

@@ -99,6 +99,10 @@ func keepsHistory(t *testing.T, client redis.UniversalClient) {
 	if err != nil || len(before) != 1 || before[0].Status != delivery.StatusDelivered || before[0].Count != 1 {
 		t.Fatalf("%+v, %v", before, err)
 	}
+	found, err := h.opts.Events.List(t.Context(), history.Filter{Company: &h.company, Search: ids[5]})
+	if err != nil || len(found.Items) != 1 || found.Items[0].ID != ids[5] {
+		t.Errorf("found %+v, %v", found, err)
+	}
 	attempts := func(want int) func() bool {
 		return func() bool {
 			found, err := h.Deliveries.OfEvent(t.Context(), ref)

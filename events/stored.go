@@ -16,6 +16,10 @@ var (
 	// ErrUnavailable means that Redis, or the database of the history, did not answer, or not in time. The request may
 	// have been executed; repeating it is safe.
 	ErrUnavailable = errors.New("event store unavailable")
+	// ErrNoHistory means that a search was asked for, and there is no history.
+	ErrNoHistory = errors.New("there is no history to search in")
+	// ErrSearching means that a search of the company is under way at this replica, or the most at a time are.
+	ErrSearching = errors.New("a search is under way")
 )
 
 // State is the state of an event.

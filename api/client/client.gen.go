@@ -2853,6 +2853,12 @@ type ListEventsParams struct {
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
 	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
+	// Search Either words, all of which must be in the id, the type, the error code or message, or the metadata of the event, as whole
+	// words; case and accents do not matter. Or `path=value`, such as `metadata.cardUuid=7c1e…`: a field of the event
+	// has exactly this value, or an array in the field has it. Of an event with more than 300 different words only the
+	// first ones can be found. Needs `companyUuid` if the token has no company.
+	Search *string `form:"search,omitempty" json:"search,omitempty"`
+
 	// Event Only these event types, or types that match these patterns.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
@@ -3905,6 +3911,11 @@ type ClientInterface interface {
 	//
 	// Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
 	// status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
+	//
+	// `search` finds events of one company in the history: those that are settled, a second or two after they are.
+	// Without a history (`history.enabled`) it is refused with 409 `NO_HISTORY`. A search takes some two seconds at most: a page
+	// may have few events, or none, and a `nextCursor` from which to continue. One search of a company at a
+	// time is under way at a replica, and four in all; further ones are refused with 429 `SEARCH_UNDER_WAY`.
 	//
 	// Corresponds with GET /api/v1/events (the `ListEvents` operationId).
 	ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -5156,6 +5167,11 @@ func (c *Client) PutEventType(ctx context.Context, name EventTypePath, body PutE
 //
 // Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
 // status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
+//
+// `search` finds events of one company in the history: those that are settled, a second or two after they are.
+// Without a history (`history.enabled`) it is refused with 409 `NO_HISTORY`. A search takes some two seconds at most: a page
+// may have few events, or none, and a `nextCursor` from which to continue. One search of a company at a
+// time is under way at a replica, and four in all; further ones are refused with 429 `SEARCH_UNDER_WAY`.
 //
 // Corresponds with GET /api/v1/events (the `ListEvents` operationId).
 func (c *Client) ListEvents(ctx context.Context, params *ListEventsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -7986,6 +8002,18 @@ func NewListEventsRequest(server string, params *ListEventsParams) (*http.Reques
 		if params.CompanyUUID != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "companyUuid", *params.CompanyUUID, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: "uuid"}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Search != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "search", *params.Search, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
 				return nil, err
 			} else {
 				for _, qp := range strings.Split(queryFrag, "&") {
@@ -12849,6 +12877,11 @@ type ClientWithResponsesInterface interface {
 	// Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
 	// status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
 	//
+	// `search` finds events of one company in the history: those that are settled, a second or two after they are.
+	// Without a history (`history.enabled`) it is refused with 409 `NO_HISTORY`. A search takes some two seconds at most: a page
+	// may have few events, or none, and a `nextCursor` from which to continue. One search of a company at a
+	// time is under way at a replica, and four in all; further ones are refused with 429 `SEARCH_UNDER_WAY`.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/events (the `ListEvents` operationId).
@@ -16646,6 +16679,11 @@ func (c *ClientWithResponses) PutEventTypeWithResponse(ctx context.Context, name
 //
 // Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
 // status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
+//
+// `search` finds events of one company in the history: those that are settled, a second or two after they are.
+// Without a history (`history.enabled`) it is refused with 409 `NO_HISTORY`. A search takes some two seconds at most: a page
+// may have few events, or none, and a `nextCursor` from which to continue. One search of a company at a
+// time is under way at a replica, and four in all; further ones are refused with 429 `SEARCH_UNDER_WAY`.
 //
 // Returns a wrapper object for the known response body format(s).
 //

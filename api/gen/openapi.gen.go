@@ -2970,6 +2970,12 @@ type ListEventsParams struct {
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
 	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 
+	// Search Either words, all of which must be in the id, the type, the error code or message, or the metadata of the event, as whole
+	// words; case and accents do not matter. Or `path=value`, such as `metadata.cardUuid=7c1e…`: a field of the event
+	// has exactly this value, or an array in the field has it. Of an event with more than 300 different words only the
+	// first ones can be found. Needs `companyUuid` if the token has no company.
+	Search *string `form:"search,omitempty" json:"search,omitempty"`
+
 	// Event Only these event types, or types that match these patterns.
 	Event *EventFilter `form:"event,omitempty" json:"event,omitempty"`
 
@@ -4493,6 +4499,10 @@ func (siw *ServerInterfaceWrapper[Q, R]) ListEvents(w http.ResponseWriter, r *ht
 	query := r.URL.Query()
 	if err := runtime.BindQueryParameterWithOptions("form", true, false, "companyUuid", query, &params.CompanyUUID, runtime.BindQueryParameterOptions{Type: "string", Format: "uuid"}); err != nil {
 		siw.BadParameter(w, r, "companyUuid")
+		return
+	}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "search", query, &params.Search, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "search")
 		return
 	}
 	if err := runtime.BindQueryParameterWithOptions("form", false, false, "event", query, &params.Event, runtime.BindQueryParameterOptions{Type: "array", Format: ""}); err != nil {

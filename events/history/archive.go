@@ -14,6 +14,9 @@ type Archive interface {
 	// Index reads up to n places of the archived index after the given one, in the order of ReadIndex: by time and then
 	// by the bytes of the id. Fewer than n means that there are no more.
 	Index(ctx context.Context, sp Span, after Place, n int) ([]Place, error)
+	// Search reads up to n places of the archived index of a company whose events have the text of the span, newest first.
+	// next is the place to continue after, also when it found fewer or none in its time; it has no ID at the end.
+	Search(ctx context.Context, sp Span, after Place, n int) (found []Place, next Place, err error)
 	// Get reads events with their deliveries, in the order of refs, some hundred at most; nil for those that are not in
 	// the history, or erased. Of several events with one id it reads the one that was accepted last.
 	Get(ctx context.Context, refs []events.Ref) ([]*Archived, error)

@@ -43,12 +43,13 @@ type Reader struct {
 	archive   Archive // nil: there is no history
 	retention time.Duration
 	now       func() time.Time
+	searches  *searches
 }
 
 // New returns a Reader on the client, which it does not close.
 func New(o Options) *Reader {
 	o.Now = clock.Or(o.Now)
-	return &Reader{client: o.Client, archive: o.Archive, retention: o.Retention, now: o.Now}
+	return &Reader{client: o.Client, archive: o.Archive, retention: o.Retention, now: o.Now, searches: &searches{of: make(map[uuid.UUID]bool)}}
 }
 
 // InRedis returns a Reader without the Archive: for callers that write to the events that they read.
@@ -255,6 +256,7 @@ type Span struct {
 	Company    uuid.UUID
 	Subscriber *uuid.UUID // nil: the index of all subscribers of the company
 	Deaths     bool       // the index of dead letters, by the time of death
+	Search     string     // as Filter.Search, for Archive.Search
 }
 
 // oldest is the ms of acceptance from which on Redis's events are listed.

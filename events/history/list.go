@@ -37,8 +37,12 @@ type Filter struct {
 	Subscriber *uuid.UUID // a subscriber with a delivery of the event; needs Company
 	Types      []string   // patterns of types, any of which matches
 	From, To   *time.Time // time of acceptance, inclusive
-	Cursor     string     // Next of the page before, under the same filter
-	Size       int        // at most 100; 0 means 20
+	// Search finds events in the history alone, of one Company: by path=value, where path is that of a field such as
+	// metadata.cardUuid, and value all of its text, or the text of an element if the field has an array; else by words, all
+	// of which are in the id, the type, the error or the metadata. Case and accents of words do not matter. "": any event.
+	Search string
+	Cursor string // Next of the page before, under the same filter
+	Size   int    // at most 100; 0 means 20
 
 	// Only reports which of up to 100 events are on the list. work is the cost of the check, in
 	// index entries. OnlyKey identifies the function in cursors.
@@ -57,7 +61,7 @@ type position struct {
 const listName = "events"
 
 func (f *Filter) key() string {
-	return fmt.Sprint(f.Company, f.Subscriber, f.Types, f.From, f.To, f.OnlyKey)
+	return fmt.Sprint(f.Company, f.Search, f.Subscriber, f.Types, f.From, f.To, f.OnlyKey)
 }
 
 func (f *Filter) index(company uuid.UUID) string {
@@ -76,13 +80,15 @@ type Page struct {
 
 // List reads events, newest first. Without a company it reads partition by partition, and
 // company by company in the order of their UUIDs. It examines at most maxWork index entries:
-// a rare type needs more calls, but no longer ones. The error is cursor.ErrBad when the cursor
-// is not of this list.
+// a rare type needs more calls, but no longer ones. A search takes some 2 s at most. The error is cursor.ErrBad when the
+// cursor is not of this list, and of a search events.ErrNoHistory, or events.ErrSearching while others are under way.
 func (r *Reader) List(ctx context.Context, f Filter) (Page, error) {
 	l := &listing{reader: r, filter: f, left: min(cmp.Or(f.Size, defaultSize), maxSize), bytes: PageBytes, work: maxWork}
 	err := cursor.Decode(f.Cursor, listName, f.key(), &l.at)
 	switch {
 	case err != nil:
+	case f.Search != "":
+		err = l.search(ctx, *f.Company)
 	case f.Company != nil:
 		err = l.readCompany(ctx, *f.Company)
 	default:

@@ -1,6 +1,8 @@
 package archive
 
 import (
+	"fmt"
+
 	"github.com/uptrace/bun"
 
 	"spendhook/events/history"
@@ -14,7 +16,6 @@ var (
 	EventsQuery      = eventsQuery
 	IndexQuery       = indexQuery
 	OfCompanyQuery   = ofCompanyQuery
-	SearchQuery      = searchQuery
 )
 
 // DeliveriesQuery reads the deliveries of events.
@@ -36,4 +37,10 @@ func EmptyQuery(db bun.IDB, list []history.Archived) *bun.SelectQuery {
 		companies = append(companies, storage.Key(a.Ref.Company))
 	}
 	return emptyQuery(db, companies)
+}
+
+// SearchQuery examines the events of a day.
+func SearchQuery(db bun.IDB, sp history.Span, day int64, after history.Place) fmt.Stringer {
+	q := newQuery(sp)
+	return searchQuery(db, &q, day, after)
 }

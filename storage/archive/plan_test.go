@@ -111,7 +111,7 @@ func TestQueriesUseIndexes(t *testing.T) {
 		})
 		wantPlan(t, db, "events_place", false, func(db bun.IDB) fmt.Stringer { return archive.EmptyQuery(db, all) })
 		wantPlan(t, db, "terms", false, func(db bun.IDB) fmt.Stringer {
-			return archive.SearchQuery(db, archive.Query{Company: company, Text: "rare", High: noon + day}, noon/day, history.Place{})
+			return archive.SearchQuery(db, history.Span{Company: company, Search: "rare", High: noon + day}, noon/day, history.Place{})
 		})
 		wantPlan(t, db, "companies_order", true, func(db bun.IDB) fmt.Stringer { return archive.CompaniesQuery(db, company, 10) })
 	})

@@ -5,9 +5,10 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 
-	"github.com/google/uuid"
 	"github.com/uptrace/bun"
 
 	"spendhook/events"
@@ -15,22 +16,28 @@ import (
 	"spendhook/storage"
 )
 
-// Query selects events of a company. Its fields combine with AND.
-type Query struct {
-	Company uuid.UUID
-	// Text is words, all of which are in the id, the type or the payload of the event, as whole words. Case and accents
-	// do not matter. Without words: any.
-	Text string
-	// Field is the path of a field of the event, such as metadata.cardUuid, and Value its exact value: a string, a
-	// number as it was sent, true or false. The elements of an array have the path of the array. An empty Field: any.
-	Field, Value string
-	Low, High    int64         // the span of acceptance, in unix ms, both included
-	After        history.Place // only events before this place; the zero Place: from the newest
+// query is what a search asks for.
+type query struct {
+	history.Span
+
+	words        []string // all of them are in the event
+	field, value string   // a field of the event has this value; "": any
 }
 
-func (q *Query) matches(c content) bool {
-	return (q.Field == "" || c.fields[field{q.Field, q.Value}]) &&
-		!slices.ContainsFunc(words(q.Text), func(word string) bool { return !slices.Contains(c.words, word) })
+// newQuery reads the text of a span: path=value, or words.
+func newQuery(sp history.Span) query {
+	if path, value, ok := strings.Cut(sp.Search, "="); ok && path != "" && !strings.ContainsFunc(path, unicode.IsSpace) {
+		return query{Span: sp, words: words(value), field: path, value: value}
+	}
+	return query{Span: sp, words: words(sp.Search)}
+}
+
+// matches reports whether an event is one that is asked for, and not only one with the same hashes.
+func (q *query) matches(c content) bool {
+	if q.field != "" {
+		return c.fields[field{q.field, q.value}]
+	}
+	return !slices.ContainsFunc(q.words, func(word string) bool { return !slices.Contains(c.words, word) })
 }
 
 const (
@@ -38,23 +45,24 @@ const (
 	searchStep  = 20 // events that are examined at once
 )
 
-// Search finds up to n places of a query, newest first. next is the After of the query for the following ones, or the zero
-// Place when there are no more. Within 2 s a search may find fewer, even none; it has a next then. Without words in Text
-// or Value it examines all events. Of an event with more than 300 different words it finds only the first ones.
-func (s *Store) Search(ctx context.Context, q Query, n int) (found []history.Place, next history.Place, err error) {
+// Search finds up to n places with the text of a span, newest first; see history.Archive. It takes some 2 s at most.
+// Without a letter or digit in the text or the value it examines all events. Of an event with more than 300 different
+// words it finds only the first ones.
+func (s *Store) Search(ctx context.Context, sp history.Span, after history.Place, n int) (found []history.Place, next history.Place, err error) {
+	q := newQuery(sp)
 	ctx, cancel := context.WithTimeout(ctx, searchLimit)
 	defer cancel()
 	first, last, err := s.days(ctx)
 	if err != nil {
 		return nil, next, unavailable(err)
 	}
-	if q.After.ID != "" {
-		last = min(last, int64(math.Floor(q.After.MS))/dayMS)
+	if after.ID != "" {
+		last = min(last, int64(math.Floor(after.MS))/dayMS)
 	}
-	next = q.After
+	next = after
 	for day := min(last, q.High/dayMS); day >= max(first, q.Low/dayMS); {
-		examined, err := s.examine(ctx, q, day, next)
-		if errors.Is(err, storage.ErrUnavailable) && next != q.After {
+		examined, err := s.examine(ctx, &q, day, next)
+		if errors.Is(err, storage.ErrUnavailable) && next != after {
 			return found, next, nil
 		}
 		if err != nil {
@@ -83,7 +91,7 @@ type examined struct {
 }
 
 // examine examines the next events of one day that have the terms of a query.
-func (s *Store) examine(ctx context.Context, q Query, day int64, after history.Place) ([]examined, error) {
+func (s *Store) examine(ctx context.Context, q *query, day int64, after history.Place) ([]examined, error) {
 	var rows []struct {
 		Score  float64
 		Member string
@@ -100,13 +108,9 @@ func (s *Store) examine(ctx context.Context, q Query, day int64, after history.P
 	return list, err
 }
 
-func searchQuery(db bun.IDB, q Query, day int64, after history.Place) *bun.SelectQuery {
+func searchQuery(db bun.IDB, q *query, day int64, after history.Place) *bun.SelectQuery {
 	k := key{Company: storage.Key(q.Company), Accepted: day * dayMS}
-	asked := words(q.Text)
-	if q.Field != "" {
-		asked = append(asked, words(q.Value)...)
-	}
-	terms := termsOf(k, asked)
+	terms := termsOf(k, q.words)
 	of := db.NewSelect().Column("value").Where("company = ? AND value IS NOT NULL", k.Company).Limit(searchStep)
 	switch {
 	case len(terms) == 0:

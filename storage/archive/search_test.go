@@ -25,18 +25,18 @@ func described(company uuid.UUID, id string, place float64, typ, metadata string
 }
 
 // search reads all pages of a query.
-func search(t *testing.T, s *archive.Store, q archive.Query, n int) (found []history.Place) {
+func search(t *testing.T, s *archive.Store, sp history.Span, after history.Place, n int) (found []history.Place) {
 	t.Helper()
-	if q.High == 0 {
-		q.High = noon + 100*day
+	if sp.High == 0 {
+		sp.High = noon + 100*day
 	}
 	for {
-		page, next, err := s.Search(t.Context(), q, n)
+		page, next, err := s.Search(t.Context(), sp, after, n)
 		if err != nil || len(page) > n {
-			t.Fatalf("%+v: %v, %v", q, page, err)
+			t.Fatalf("%+v: %v, %v", sp, page, err)
 		}
 		found = append(found, page...)
-		if q.After = next; next.ID == "" {
+		if after = next; next.ID == "" {
 			return found
 		}
 	}
@@ -46,7 +46,7 @@ func TestSearch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, s *archive.Store, _ *storage.DB) {
 		t.Helper()
-		if got := search(t, s, archive.Query{Company: acme, Text: "x"}, 10); len(got) != 0 {
+		if got := search(t, s, history.Span{Company: acme, Search: "x"}, history.Place{}, 10); len(got) != 0 {
 			t.Errorf("found %v in an empty history", got)
 		}
 		card := "7c1e1f3a-0000-4000-8000-00000000000A"
@@ -60,52 +60,52 @@ func TestSearch(t *testing.T) {
 			described(bolt, "fourth", float64(noon), "PAYMENT_PAID", `{"cardUuid":"`+card+`"}`))
 		second := history.Place{MS: float64(noon+day) + 0.5, ID: "second"}
 		for _, tc := range []struct {
-			archive.Query
-
-			want string
+			search, want string
+			low, high    int64
+			after        history.Place
 		}{
-			{archive.Query{}, "second third evt_1-A damaged"},
-			{archive.Query{Text: strings.ToLower(card)}, "third evt_1-A"},
-			{archive.Query{Text: "E-17 " + card}, "third evt_1-A"},
-			{archive.Query{Field: "metadata.cardUuid", Value: card}, "third evt_1-A"},
-			{archive.Query{Field: "metadata.cardUuid", Value: strings.ToLower(card)}, ""},
-			{archive.Query{Text: "evt_1-A"}, "evt_1-A"},
-			{archive.Query{Text: "card 12"}, "evt_1-A"},
-			{archive.Query{Field: "metadata.amount", Value: "12.50"}, "evt_1-A"},
-			{archive.Query{Field: "metadata.amount", Value: "12.5"}, ""},
-			{archive.Query{Field: "metadata.ok", Value: "true"}, "evt_1-A"},
-			{archive.Query{Field: "metadata.none", Value: "null"}, ""},
-			{archive.Query{Field: "event", Value: "CARD_CREATED"}, "evt_1-A"},
-			{archive.Query{Field: "id", Value: "evt_1-A"}, "evt_1-A"},
-			{archive.Query{Text: "CAFE"}, "second third"},
-			{archive.Query{Text: "café paid"}, "second third"},
-			{archive.Query{Text: "lodz orbita"}, "second"},
-			{archive.Query{Text: "caf"}, ""},
-			{archive.Query{Text: "paid card"}, ""},
-			{archive.Query{Text: "fourth"}, ""},
-			{archive.Query{Field: "metadata.items.sku", Value: "B 2"}, "second"},
-			{archive.Query{Field: "metadata.items.sku", Value: "A1", Text: "paid"}, "second"},
-			{archive.Query{Field: "metadata.a.b", Value: "1"}, "second"},
-			{archive.Query{Text: "paid", Low: noon + day + 1}, ""},
-			{archive.Query{Text: "paid", Low: noon + day}, "second third"},
-			{archive.Query{Text: "E-17", High: noon}, "evt_1-A"},
-			{archive.Query{Text: "E-17", High: noon - 1}, ""},
-			{archive.Query{Text: "cafe", After: second}, "third"},
+			{want: "second third evt_1-A damaged"},
+			{search: strings.ToLower(card), want: "third evt_1-A"},
+			{search: "E-17 " + card, want: "third evt_1-A"},
+			{search: "metadata.cardUuid=" + card, want: "third evt_1-A"},
+			{search: "metadata.cardUuid=" + strings.ToLower(card), want: ""},
+			{search: "evt_1-A", want: "evt_1-A"},
+			{search: "card 12", want: "evt_1-A"},
+			{search: "metadata.amount=12.50", want: "evt_1-A"},
+			{search: "metadata.amount=12.5", want: ""},
+			{search: "metadata.ok=true", want: "evt_1-A"},
+			{search: "metadata.none=null", want: ""},
+			{search: "event=CARD_CREATED", want: "evt_1-A"},
+			{search: "id=evt_1-A", want: "evt_1-A"},
+			{search: "CAFE", want: "second third"},
+			{search: "café paid", want: "second third"},
+			{search: "lodz orbita", want: "second"},
+			{search: "caf", want: ""},
+			{search: "paid card", want: ""},
+			{search: "fourth", want: ""},
+			{search: "metadata.items.sku=B 2", want: "second"},
+			{search: "metadata.items.sku=A1", want: "second"},
+			{search: "metadata.a.b=1", want: "second"},
+			{search: "paid", low: noon + day + 1, want: ""},
+			{search: "paid", low: noon + day, want: "second third"},
+			{search: "E-17", high: noon, want: "evt_1-A"},
+			{search: "E-17", high: noon - 1, want: ""},
+			{search: "cafe", after: second, want: "third"},
 		} {
-			tc.Company = acme
+			sp := history.Span{Company: acme, Search: tc.search, Low: tc.low, High: tc.high}
 			for _, n := range []int{1, 2, 10} {
-				if got := names(search(t, s, tc.Query, n)); got != tc.want {
-					t.Errorf("%+v, %d: %q, want %q", tc.Query, n, got, tc.want)
+				if got := names(search(t, s, sp, tc.after, n)); got != tc.want {
+					t.Errorf("%+v, %d: %q, want %q", sp, n, got, tc.want)
 				}
 			}
 		}
 		erase(t, s, only(acme, "second"))
-		if got := names(search(t, s, archive.Query{Company: acme, Text: "cafe"}, 10)); got != "third" {
+		if got := names(search(t, s, history.Span{Company: acme, Search: "cafe"}, history.Place{}, 10)); got != "third" {
 			t.Errorf("after erasing: %s", got)
 		}
 		again := described(acme, "third", float64(noon+day), "PAYMENT_PAID", `{"merchant":{"name":"bistro"}}`)
 		write(t, s, again)
-		if got := names(search(t, s, archive.Query{Company: acme, Text: "cafe"}, 10)) + names(search(t, s, archive.Query{Company: acme, Text: "bistro"}, 10)); got != "third" {
+		if got := names(search(t, s, history.Span{Company: acme, Search: "cafe"}, history.Place{}, 10)) + names(search(t, s, history.Span{Company: acme, Search: "bistro"}, history.Place{}, 10)); got != "third" {
 			t.Errorf("after writing again: %s", got)
 		}
 	})
@@ -135,10 +135,11 @@ func TestSearchEqualsModel(t *testing.T) {
 				sp.Low, sp.High = noon+int64(draw.IntN(3))*day+1, noon+int64(2+draw.IntN(3))*day+1
 			}
 			slices.SortFunc(model[colour], byPlace)
-			q := archive.Query{Company: acme, Text: colour, Low: sp.Low, High: sp.High}
+			asked := sp
+			asked.Company, asked.Search = acme, colour
 			want := expected(model[colour], sp, history.Place{}, 1000)
-			if got := search(t, s, q, 1+draw.IntN(40)); !slices.Equal(got, want) {
-				t.Fatalf("%+v:\n got %v\nwant %v", q, got, want)
+			if got := search(t, s, asked, history.Place{}, 1+draw.IntN(40)); !slices.Equal(got, want) {
+				t.Fatalf("%+v:\n got %v\nwant %v", asked, got, want)
 			}
 		}
 	})
@@ -150,18 +151,19 @@ func TestALongSearchHasANextPage(t *testing.T) {
 	db := storagetest.Open(t, storage.Options{URL: storagetest.Postgres(t), History: true})
 	s := archive.New(db)
 	write(t, s, event(acme, "old", float64(noon)), event(acme, "new", float64(noon+day)), event(acme, "edge", float64(noon-day/2)))
-	q := archive.Query{Company: acme, Text: "paid", High: noon + 9*day}
+	sp := history.Span{Company: acme, Search: "paid", High: noon + 9*day}
+	var after history.Place
 	hold(t, db, func() {
-		found, next, err := s.Search(t.Context(), q, 10)
+		found, next, err := s.Search(t.Context(), sp, after, 10)
 		if err != nil || names(found) != "new" || next.ID == "" {
 			t.Errorf("%v, %+v, %v", found, next, err)
 		}
-		q.After = next
-		if _, _, err := s.Search(t.Context(), q, 10); !errors.Is(err, events.ErrUnavailable) {
+		after = next
+		if _, _, err := s.Search(t.Context(), sp, after, 10); !errors.Is(err, events.ErrUnavailable) {
 			t.Errorf("without a result: %v", err)
 		}
 	}, "LOCK TABLE history_events_20260701 IN ACCESS EXCLUSIVE MODE")
-	if got := names(search(t, s, q, 10)); got != "old edge" {
+	if got := names(search(t, s, sp, after, 10)); got != "old edge" {
 		t.Errorf("then %q", got)
 	}
 }

@@ -15,6 +15,11 @@ export interface paths {
          * List events, the newest first
          * @description Filters combine with AND, the values of one filter with OR. `subscriberUuid`, `errorClass` and the
          *     status codes are filters of deliveries: an event is listed if one of its deliveries matches all of them.
+         *
+         *     `search` finds events of one company in the history: those that are settled, a second or two after they are.
+         *     Without a history (`history.enabled`) it is refused with 409 `NO_HISTORY`. A search takes some two seconds at most: a page
+         *     may have few events, or none, and a `nextCursor` from which to continue. One search of a company at a
+         *     time is under way at a replica, and four in all; further ones are refused with 429 `SEARCH_UNDER_WAY`.
          */
         get: operations["listEvents"];
         put?: never;
@@ -4540,6 +4545,13 @@ export interface operations {
             query?: {
                 /** @description Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`. */
                 companyUuid?: components["parameters"]["CompanyFilter"];
+                /**
+                 * @description Either words, all of which must be in the id, the type, the error code or message, or the metadata of the event, as whole
+                 *     words; case and accents do not matter. Or `path=value`, such as `metadata.cardUuid=7c1e…`: a field of the event
+                 *     has exactly this value, or an array in the field has it. Of an event with more than 300 different words only the
+                 *     first ones can be found. Needs `companyUuid` if the token has no company.
+                 */
+                search?: string;
                 /** @description Only these event types, or types that match these patterns. */
                 event?: components["parameters"]["EventFilter"];
                 /** @description Only items of events that were accepted at this time or later. RFC 3339, or epoch milliseconds. */
@@ -4582,6 +4594,7 @@ export interface operations {
             401: components["responses"]["Unauthorized"];
             403: components["responses"]["Forbidden"];
             406: components["responses"]["NotAcceptable"];
+            409: components["responses"]["Conflict"];
             429: components["responses"]["TooManyRequests"];
             431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];

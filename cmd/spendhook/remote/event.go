@@ -111,13 +111,18 @@ func (c *eventSendCmd) event(s *session) (event *client.EventInput, err error) {
 
 type eventListCmd struct {
 	listFlags
+	eventSearch
 	deliveryFilters `set:"only=Only events with a delivery" set:"statuses=PENDING, DELIVERED, DEAD, CANCELLED, HELD, NO_SUBSCRIBER"` //nolint:staticcheck // kong takes the key several times
+}
+
+type eventSearch struct {
+	Search string `placeholder:"WORDS|PATH=VALUE" help:"Only settled events of the history that have all of these words, or a field with this value, such as metadata.cardUuid=7c1e1f3a-0000-4000-8000-00000000000a."`
 }
 
 // Run lists the events.
 func (c *eventListCmd) Run(ctx context.Context, s *session) error {
 	t := table{{"ID", "id"}, {"EVENT", "event"}, {"STATUS", "status"}, {"TIMESTAMP", "timestamp"}, {"ACCEPTED", "acceptedAt"}}
-	return s.list(ctx, c.listFlags, t, pages(s, s.ListEvents, c.deliveryFilters))
+	return s.list(ctx, c.listFlags, t, pages(s, s.ListEvents, c.eventSearch, c.deliveryFilters))
 }
 
 // oneEvent is the argument of a command about one event.
