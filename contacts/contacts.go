@@ -77,7 +77,8 @@ type Options struct {
 	Limiter  *ratelimit.Limiter
 	Mailer   *Mailer                                               // nil: no mail is sent
 	Send     func(context.Context, webhook.Request) attempt.Result // webhook.Sender.Send
-	// Owned lists the partitions of this replica, which alone tells the contacts of their companies.
+	// Owned lists the partitions of this replica, which alone tells the contacts of their companies. It and Audit may be
+	// called concurrently.
 	Owned      func() []int
 	FailsFor   func(retries time.Duration) time.Duration // delivery.Policy.FailsFor
 	PublicURL  string                                    // of this service

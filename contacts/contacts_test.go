@@ -101,6 +101,7 @@ type bundle struct {
 	metrics  []*prometheus.Registry
 	owner    int // the replica that owns all partitions
 	looks    int // after so many looks no replica owns any; 0: never
+	mu       sync.Mutex // guards looks and audited in a round, which has several goroutines
 	audited  []audit.Entry
 	sub      subscribers.Subscriber
 }
@@ -109,6 +110,12 @@ type setting struct {
 	replicas, hourly int
 	guard            egress.Options
 	name, base       string
+}
+
+func (b *bundle) audit(e audit.Entry) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.audited = append(b.audited, e)
 }
 
 // setup returns a bundle with a subscriber that has contacts; {chat} stands for the URL of the chat.
@@ -141,8 +148,10 @@ func setup(t *testing.T, s setting, all ...string) *bundle {
 			Client: client, Keyring: sealtest.Keyring(), Registry: b.Registry(), Health: b.health, Limiter: limiter,
 			Mailer: mailer, Send: sender.Send, PublicURL: cmp.Or(s.base, publicURL+"/"), Hourly: max(s.hourly, 2), Registerer: registry, Now: b.Now,
 			FailsFor: func(time.Duration) time.Duration { return disableAfter },
-			Audit:    func(e audit.Entry) { b.audited = append(b.audited, e) },
+			Audit:    b.audit,
 			Owned: func() (owned []int) {
+				b.mu.Lock()
+				defer b.mu.Unlock()
 				if b.looks == 1 {
 					return nil
 				}
