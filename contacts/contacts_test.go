@@ -99,8 +99,8 @@ type bundle struct {
 	health   *health.Store
 	replicas []*contacts.Notifier
 	metrics  []*prometheus.Registry
-	owner    int // the replica that owns all partitions
-	looks    int // after so many looks no replica owns any; 0: never
+	owner    int        // the replica that owns all partitions
+	looks    int        // after so many looks no replica owns any; 0: never
 	mu       sync.Mutex // guards looks and audited in a round, which has several goroutines
 	audited  []audit.Entry
 	sub      subscribers.Subscriber

@@ -106,7 +106,7 @@ func runWith(ctx context.Context, args []string, term stdio) int {
 		kong.Description("Deliver events as signed webhooks\n\nThe daemon accepts events and delivers each to its subscribers as signed HTTP requests: spendhook serve. The other commands call the API of a daemon, manage its keys and data, or help to test a receiver."),
 		kong.Writers(term.Out, term.Err),
 		kong.Exit(func(code int) { exited = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoExpandSubcommands: true, FlagsLast: true}),
 		kong.Help(help),
 		kong.Vars{"version": readBuild().String()},
 		kong.ExplicitGroups(groups),

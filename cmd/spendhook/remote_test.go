@@ -122,7 +122,15 @@ func TestResourceCommands(t *testing.T) {
 	ok("DELIVERED", "event", "explain", "evt_1")
 	ok("evt_1  PAYMENT_PAID  true", "subscriber", "filter-test", id, "--filter", `metadata.amount == "12.50"`)
 	ok("evt_1."+id, "delivery", "list", "--subscriber-uuid", id, "--status", "DELIVERED", "--all", "-o", "name")
-	ok("attempts.0.statusCode", "delivery", "get", "evt_1."+id)
+	var event gen.Event
+	d.read(t, "/api/v1/events/evt_1", &event)
+	export := ok(`"id":"evt_1"`, "company", "export", event.CompanyUUID.String())
+	for _, kind := range []string{"subscriber", "event", "delivery", "audit", "card", "location"} {
+		if !strings.Contains(export, `{"kind":"`+kind+`","data":{`) {
+			t.Errorf("the export has no %s", kind)
+		}
+	}
+	ok("ATTEMPT  STARTED", "delivery", "get", "evt_1."+id)
 	ok("total           1", "subscriber", "stats", id)
 	ok("POST "+d.api+"/api/v1/events/evt_1/replay", "event", "replay", "evt_1", "--dry-run")
 	ok("evt_1."+id, "event", "replay", "evt_1", "--subscriber-uuid", id, "-o", "name")

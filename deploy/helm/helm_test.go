@@ -14,6 +14,7 @@ import (
 
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
+	autoscaling "k8s.io/api/autoscaling/v2"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
@@ -54,6 +55,18 @@ networkPolicy:
   egress: [{to: [{ipBlock: {cidr: 10.0.0.0/8}}], ports: [{port: 6379}, {port: 5432}]}]
   relayEgress: [{to: [{ipBlock: {cidr: 10.1.0.0/16}}], ports: [{port: 9092}]}]
 serviceAccount: {annotations: {example.com/role: spendhook}}
+autoscaling: {enabled: true, minReplicas: 3, maxReplicas: 9, targetCPU: 50}
+ingress: {enabled: true, className: nginx, annotations: {nginx.ingress.kubernetes.io/ssl-passthrough: "true"}, hosts: [hooks.example.com, hooks.example.org], tlsSecret: hooks}
+gateway: {enabled: true, parentRefs: [{name: public, sectionName: passthrough}], hostnames: [hooks.example.com]}
+priorityClassName: high
+podLabels: {team: payments}
+podSecurityContext: {runAsNonRoot: true, runAsUser: 1000, fsGroup: 1000}
+securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}, runAsUser: 1000}
+strategy: {rollingUpdate: {maxSurge: 2, maxUnavailable: 1}}
+probes: {liveness: {timeoutSeconds: 20}}
+extraEnv: [{name: SSL_CERT_DIR, value: /etc/extra}]
+extraVolumes: [{name: extra, configMap: {name: company-ca}}]
+extraVolumeMounts: [{name: extra, mountPath: /etc/extra, readOnly: true}]
 nodeSelector: {kubernetes.io/arch: arm64}
 tolerations: [{key: dedicated, operator: Exists}]
 affinity: {nodeAffinity: {}}
@@ -114,6 +127,23 @@ func helm(t *testing.T, values string, args ...string) (string, error) {
 // objects has the objects of the chart, by kind and name.
 type objects map[string]any
 
+// route is what the chart uses of the routes of the Gateway API.
+type route struct {
+	meta.TypeMeta   `json:",inline"`
+	meta.ObjectMeta `json:"metadata"`
+
+	Spec struct {
+		ParentRefs []map[string]string
+		Hostnames  []string
+		Rules      []struct {
+			BackendRefs []struct {
+				Name string
+				Port int
+			}
+		}
+	}
+}
+
 // render renders the chart and decodes the objects. A field that a kind does not have is an error.
 func render(t *testing.T, values string) objects {
 	t.Helper()
@@ -127,8 +157,11 @@ func render(t *testing.T, values string) objects {
 		"ServiceAccount": func() any { return &core.ServiceAccount{} }, "Job": func() any { return &batch.Job{} },
 		"PodDisruptionBudget": func() any { return &policy.PodDisruptionBudget{} },
 		"NetworkPolicy":       func() any { return &networking.NetworkPolicy{} },
-		"ServiceMonitor":      func() any { return &monitoring.ServiceMonitor{} },
-		"PrometheusRule":      func() any { return &monitoring.PrometheusRule{} },
+		"Ingress":             func() any { return &networking.Ingress{} },
+		"HTTPRoute":           func() any { return &route{} }, "TLSRoute": func() any { return &route{} },
+		"HorizontalPodAutoscaler": func() any { return &autoscaling.HorizontalPodAutoscaler{} },
+		"ServiceMonitor":          func() any { return &monitoring.ServiceMonitor{} },
+		"PrometheusRule":          func() any { return &monitoring.PrometheusRule{} },
 	}
 	found := objects{}
 	for document := range strings.SplitSeq("\n"+out, "\n---") {
@@ -172,9 +205,10 @@ func TestChart(t *testing.T) {
 			"Service hooks-spendhook", "Service hooks-spendhook-admin", "ServiceAccount hooks-spendhook",
 		}},
 		"everything": {everything, []string{
-			"ConfigMap hooks-spendhook", "Deployment hooks-spendhook", "Job hooks-spendhook-migration", "NetworkPolicy hooks-spendhook",
-			"PodDisruptionBudget hooks-spendhook", "PrometheusRule hooks-spendhook", "Service hooks-spendhook", "Service hooks-spendhook-admin",
-			"ServiceAccount hooks-spendhook", "ServiceMonitor hooks-spendhook",
+			"ConfigMap hooks-spendhook", "Deployment hooks-spendhook", "HorizontalPodAutoscaler hooks-spendhook", "Ingress hooks-spendhook",
+			"Job hooks-spendhook-migration", "NetworkPolicy hooks-spendhook", "PodDisruptionBudget hooks-spendhook", "PrometheusRule hooks-spendhook",
+			"Service hooks-spendhook", "Service hooks-spendhook-admin", "ServiceAccount hooks-spendhook", "ServiceMonitor hooks-spendhook",
+			"TLSRoute hooks-spendhook",
 		}},
 		"a relay": {existing + relay, []string{
 			"ConfigMap hooks-spendhook", "ConfigMap hooks-spendhook-relay", "Deployment hooks-spendhook", "Deployment hooks-spendhook-relay",
@@ -183,10 +217,11 @@ func TestChart(t *testing.T) {
 		}},
 		"everything with relays": {everything + relays, []string{
 			"ConfigMap hooks-spendhook", "ConfigMap hooks-spendhook-relay", "Deployment hooks-spendhook", "Deployment hooks-spendhook-relay",
+			"HorizontalPodAutoscaler hooks-spendhook", "Ingress hooks-spendhook",
 			"Job hooks-spendhook-migration", "NetworkPolicy hooks-spendhook", "NetworkPolicy hooks-spendhook-relay",
 			"PodDisruptionBudget hooks-spendhook", "PodDisruptionBudget hooks-spendhook-relay", "PrometheusRule hooks-spendhook",
 			"Service hooks-spendhook", "Service hooks-spendhook-admin", "Service hooks-spendhook-relay", "ServiceAccount hooks-spendhook",
-			"ServiceMonitor hooks-spendhook", "ServiceMonitor hooks-spendhook-relay",
+			"ServiceMonitor hooks-spendhook", "ServiceMonitor hooks-spendhook-relay", "TLSRoute hooks-spendhook",
 		}},
 		"proxies": {proxies, []string{
 			"ConfigMap hooks-spendhook", "Deployment hooks-spendhook", "Secret hooks-spendhook", "Service hooks-spendhook",
@@ -319,6 +354,42 @@ func TestChartRules(t *testing.T) {
 	}
 }
 
+// Pods have what the values add to them, and the ways in lead to the service.
+func TestChartExtras(t *testing.T) {
+	found := render(t, everything+relays+"fullnameOverride: webhooks\n")
+	d := found["Deployment webhooks"].(*apps.Deployment)
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	has := func(env core.EnvVar) bool { return env.Name == "SSL_CERT_DIR" && env.Value == "/etc/extra" }
+	if d.Spec.Replicas != nil || d.Spec.Strategy.RollingUpdate.MaxSurge.IntVal != 2 || d.Spec.Template.Labels["team"] != "payments" ||
+		pod.PriorityClassName != "high" || *pod.SecurityContext.RunAsUser != 1000 || *c.SecurityContext.RunAsUser != 1000 ||
+		c.LivenessProbe.TimeoutSeconds != 20 || c.LivenessProbe.PeriodSeconds != 10 || !slices.ContainsFunc(c.Env, has) ||
+		!slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == "/etc/extra" }) {
+		t.Errorf("the deployment: %+v", d.Spec)
+	}
+	if job := found["Job webhooks-migration"].(*batch.Job).Spec.Template; !slices.ContainsFunc(job.Spec.Containers[0].Env, has) || job.Spec.PriorityClassName != "high" {
+		t.Errorf("the migration: %+v", job)
+	}
+	if relay := found["Deployment webhooks-relay"].(*apps.Deployment).Spec; relay.Template.Spec.PriorityClassName != "high" || relay.Template.Labels["team"] != "payments" {
+		t.Errorf("the relay: %+v", relay)
+	}
+	if a := found["HorizontalPodAutoscaler webhooks"].(*autoscaling.HorizontalPodAutoscaler).Spec; a.ScaleTargetRef.Name != "webhooks" ||
+		*a.MinReplicas != 3 || a.MaxReplicas != 9 || *a.Metrics[0].Resource.Target.AverageUtilization != 50 {
+		t.Errorf("the autoscaler: %+v", a)
+	}
+	service := found["Service webhooks"].(*core.Service).Spec.Ports[0]
+	in := found["Ingress webhooks"].(*networking.Ingress).Spec
+	if back := in.Rules[1].HTTP.Paths[0].Backend.Service; *in.IngressClassName != "nginx" || in.Rules[1].Host != "hooks.example.org" ||
+		back.Name != "webhooks" || back.Port.Name != service.Name || in.TLS[0].SecretName != "hooks" || len(in.TLS[0].Hosts) != 2 {
+		t.Errorf("the ingress: %+v", in)
+	}
+	r := found["TLSRoute webhooks"].(*route)
+	if back := r.Spec.Rules[0].BackendRefs[0]; r.APIVersion != "gateway.networking.k8s.io/v1alpha2" || r.Spec.ParentRefs[0]["name"] != "public" ||
+		r.Spec.Hostnames[0] != "hooks.example.com" || back.Name != "webhooks" || back.Port != int(service.Port) {
+		t.Errorf("the route: %+v", r)
+	}
+}
+
 // The relays have the settings and secrets of the values.
 func TestChartRelay(t *testing.T) {
 	found := render(t, everything+relays)
@@ -437,6 +508,10 @@ func TestChartRefuses(t *testing.T) {
 		least + "image: {repository: ''}":                                                   "repository",
 		least + "service: {type: ExternalName}":                                             "type",
 		least + "podDisruptionBudget: {minReplica: 1}":                                      "minReplica",
+		least + "ingress: {enabled: true}":                                                  "set ingress.hosts",
+		least + "gateway: {enabled: true, hostnames: [a]}":                                  "set gateway.parentRefs",
+		least + "gateway: {kind: TCPRoute}":                                                 "kind",
+		least + "probes: {live: {}}":                                                        "live",
 		least + "relay: {enabled: true}":                                                    "set relay.config.url",
 		least + "relay: {enabled: true, existingSecret: a, config: {url: a}}":               "set relay.config.sources",
 		least + "relay: {enabled: true, config: {url: a, sources: {a: {}}}}":                "set relay.existingSecret",

@@ -4,6 +4,7 @@ package terminal
 
 import (
 	"bufio"
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,16 @@ import (
 
 	"golang.org/x/term"
 )
+
+// Replace is what a terminal must be sent to show lines in place of others that it was sent last. What is wider than the
+// terminal is cut.
+func Replace(last, now []byte) string {
+	up := ""
+	if n := bytes.Count(last, []byte{'\n'}); n > 0 {
+		up = fmt.Sprintf("\x1b[%dA", n)
+	}
+	return up + "\x1b[J\x1b[?7l" + string(now) + "\x1b[?7h"
+}
 
 // Is reports whether a reader or writer is a terminal.
 func Is(w any) bool {

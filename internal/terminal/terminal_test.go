@@ -53,3 +53,13 @@ func TestOpenSkipsAByteOrderMark(t *testing.T) {
 		}
 	}
 }
+
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	if got := Replace(nil, []byte("a\nb\n")); got != "\x1b[J\x1b[?7la\nb\n\x1b[?7h" {
+		t.Errorf("the first: %q", got)
+	}
+	if got := Replace([]byte("a\nb\n"), []byte("c\n")); got != "\x1b[2A\x1b[J\x1b[?7lc\n\x1b[?7h" {
+		t.Errorf("the next: %q", got)
+	}
+}

@@ -11,12 +11,22 @@ import (
 
 var deliveryTable = table{
 	{"ID", "id"},
-	{"EVENT", "event"},
 	{"STATUS", "status"},
+	{"ANSWER", "statusCode or error"},
+	{"TRIES", "attemptCount"},
+	{"NEXT", "since nextAttemptAt"},
+	{"AGE", "since createdAt"},
+	{"EVENT", "event"},
 	{"REASON", "reason"},
-	{"ATTEMPTS", "attemptCount"},
-	{"NEXT ATTEMPT", "nextAttemptAt"},
-	{"CREATED", "createdAt"},
+}
+
+var attemptTable = table{
+	{"ATTEMPT", "number"},
+	{"STARTED", "startedAt"},
+	{"MS", "durationMs"},
+	{"STATUS", "statusCode"},
+	{"ERROR", "error"},
+	{"ANSWER", "responseBody"},
 }
 
 type deliveryCmd struct {
@@ -37,8 +47,8 @@ type deliveryFilters struct {
 	ErrorClass     []string   `help:"${only} whose last attempt ended with this error, such as timeout, connect, tls or http_5xx; may repeat."`
 	StatusCodeFrom *int       `help:"${only} whose last attempt was answered with this status code or above."`
 	StatusCodeTo   *int       `help:"${only} whose last attempt was answered with this status code or below."`
-	From           *moment    `name:"since" aliases:"from" help:"Events accepted since this time, or since this long ago (2h, 3d)."`
-	To             *moment    `name:"until" aliases:"to" help:"Events accepted until this time, or until this long ago (2h, 3d)."`
+	From           *moment    `name:"since" aliases:"from" help:"Events accepted since this time, or since this long ago (2h, 3d), today, yesterday or a date."`
+	To             *moment    `name:"until" aliases:"to" help:"Events accepted until this time, or until this long ago (2h, 3d), today, yesterday or a date."`
 }
 
 type deliveryListCmd struct {
@@ -57,7 +67,11 @@ type deliveryGetCmd struct {
 
 // Run shows the delivery.
 func (c *deliveryGetCmd) Run(ctx context.Context, s *session) error {
-	return s.show(s.GetDelivery(ctx, c.ID, fields[client.GetDeliveryParams](s)))
+	text, err := readBody(s.GetDelivery(ctx, c.ID, fields[client.GetDeliveryParams](s)))
+	if err != nil {
+		return err
+	}
+	return s.output.printWith(s.term.Out, text, "attempts", attemptTable)
 }
 
 type deliveryRetryCmd struct {

@@ -121,7 +121,7 @@ type eventSearch struct {
 
 // Run lists the events.
 func (c *eventListCmd) Run(ctx context.Context, s *session) error {
-	t := table{{"ID", "id"}, {"EVENT", "event"}, {"STATUS", "status"}, {"TIMESTAMP", "timestamp"}, {"ACCEPTED", "acceptedAt"}}
+	t := table{{"ID", "id"}, {"EVENT", "event"}, {"STATUS", "status"}, {"AGE", "since acceptedAt"}, {"ACCEPTED", "acceptedAt"}}
 	return s.list(ctx, c.listFlags, t, pages(s, s.ListEvents, c.eventSearch, c.deliveryFilters))
 }
 

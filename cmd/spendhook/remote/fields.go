@@ -7,23 +7,37 @@ import (
 	"time"
 )
 
-// moment is a time on the command line: in RFC 3339, or how long ago, such as 2h.
+// moment is a time on the command line; see momentOf.
 type moment struct{ time.Time }
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (m *moment) UnmarshalText(text []byte) (err error) {
-	if ago, err := time.ParseDuration(string(text)); err == nil {
-		m.Time = time.Now().Add(-ago)
-		return nil
+	m.Time, err = momentOf(string(text), time.Now())
+	return err
+}
+
+// momentOf reads a time in RFC 3339, how long ago it was, such as 2h or 3d, or the local time at which a day begins: today,
+// yesterday, or a date.
+func momentOf(text string, now time.Time) (time.Time, error) {
+	midnight := time.Date(now.Year(), now.Month(), now.Day(), 0, 0, 0, 0, now.Location())
+	switch text {
+	case "today":
+		return midnight, nil
+	case "yesterday":
+		return midnight.AddDate(0, 0, -1), nil
 	}
-	if days, ok := daysAgo(string(text)); ok {
-		m.Time = time.Now().AddDate(0, 0, -days)
-		return nil
+	if ago, err := time.ParseDuration(text); err == nil {
+		return now.Add(-ago), nil
 	}
-	if m.Time, err = time.Parse(time.RFC3339Nano, string(text)); err != nil {
-		return fmt.Errorf("%q is neither a time such as 2026-11-20T19:00:00Z nor a time span such as 2h or 3d", text)
+	if days, ok := daysAgo(text); ok {
+		return now.AddDate(0, 0, -days), nil
 	}
-	return nil
+	for _, layout := range []string{time.RFC3339Nano, time.DateOnly, "2006-01-02 15:04", "2006-01-02 15:04:05"} {
+		if at, err := time.ParseInLocation(layout, text, now.Location()); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q is no time such as 2026-11-20T19:00:00Z or 2026-11-20, no time span such as 2h or 3d, and neither today nor yesterday", text)
 }
 
 func daysAgo(text string) (int, bool) {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"strconv"
 	"time"
@@ -49,8 +50,8 @@ func (s *session) list(ctx context.Context, flags listFlags, t table, read readP
 	return s.watch(ctx, func(out io.Writer) (bool, error) { return false, show(out) })
 }
 
-// watch shows the output of show repeatedly, until show reports the end or ctx ends. On a terminal it
-// overwrites the output; elsewhere it prints each changed output.
+// watch shows the output of show repeatedly, until show reports the end or ctx ends. On a terminal each output
+// replaces the one before, and nothing else; elsewhere it prints each changed output.
 func (s *session) watch(ctx context.Context, show func(io.Writer) (ended bool, err error)) error {
 	var last []byte
 	for {
@@ -62,13 +63,13 @@ func (s *session) watch(ctx context.Context, show func(io.Writer) (ended bool, e
 			}
 			return err
 		}
-		if terminal.Is(s.term.Out) {
-			fmt.Fprint(s.term.Out, "\x1b[H\x1b[2J")
-		}
-		if !bytes.Equal(now.Bytes(), last) || terminal.Is(s.term.Out) {
+		switch {
+		case terminal.Is(s.term.Out):
+			fmt.Fprint(s.term.Out, terminal.Replace(last, now.Bytes()))
+		case !bytes.Equal(now.Bytes(), last):
 			fmt.Fprintf(s.term.Out, "%s", now.Bytes())
-			last = now.Bytes()
 		}
+		last = now.Bytes()
 		if ended || !pause.For(ctx, watchEvery) {
 			return nil
 		}
@@ -84,19 +85,39 @@ func collect(ctx context.Context, flags listFlags, read readPage) (all []node, m
 		largest := 100
 		at.Size = &largest
 	}
-	for {
-		resp, err := read(ctx, at)
-		text, err := readBody(resp, err)
+	for items, err := range each(ctx, at, read, &more) {
 		if err != nil {
 			return nil, false, err
 		}
-		whole, err := parse(text)
-		if err != nil {
-			return nil, false, err
+		if all = append(all, items...); !flags.All {
+			break
 		}
-		all = append(all, whole.items()...)
-		if more = at.next(whole, resp.Header, len(all)); !more || !flags.All {
-			return all, more, nil
+	}
+	return all, more, nil
+}
+
+// each reads page after page. more is whether there are further ones.
+func each(ctx context.Context, at page, read readPage, more *bool) iter.Seq2[[]node, error] {
+	return func(yield func([]node, error) bool) {
+		have := 0
+		for *more = true; *more; {
+			resp, err := read(ctx, at)
+			text, err := readBody(resp, err)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			whole, err := parse(text)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			items := whole.items()
+			have += len(items)
+			*more = at.next(whole, resp.Header, have)
+			if !yield(items, nil) {
+				return
+			}
 		}
 	}
 }

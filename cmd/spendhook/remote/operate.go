@@ -240,7 +240,50 @@ func (c *egressAddressListCmd) Run(ctx context.Context, s *session) error {
 type companyCmd struct {
 	group
 
-	Erase companyEraseCmd `cmd:"" help:"Erase the data that a company has now: subscribers, secrets, payloads, recorded answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
+	Export companyExportCmd `cmd:"" help:"Write what is stored of a company as NDJSON, such as for a request under data protection law." example:"spendhook company export 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 > acme.ndjson"`
+	Erase  companyEraseCmd  `cmd:"" help:"Erase the data that a company has now: subscribers, secrets, payloads, recorded answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
+}
+
+type companyExportCmd struct {
+	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the company."`
+}
+
+// Run writes the company's data as it reads them, one item a line. It returns an error if it could not read all.
+func (c *companyExportCmd) Run(ctx context.Context, s *session) error {
+	s.connection.CompanyUUID = &c.UUID
+	for _, part := range []struct {
+		kind string
+		read readPage
+	}{
+		{"subscriber", pages(s, s.ListSubscribers)},
+		{"event", pages(s, s.ListEvents)},
+		{"delivery", pages(s, s.ListDeliveries)},
+		{"job", pages(s, s.ListJobs)},
+		{"audit", pages(s, s.ListAudit)},
+		{"card", pages(s, s.ListCards)},
+		{"reimbursement", pages(s, s.ListReimbursements)},
+		{"location", pages(s, s.ListLocations)},
+	} {
+		if err := s.export(ctx, part.kind, part.read); err != nil {
+			return fmt.Errorf("the export is incomplete: %ss: %w", part.kind, err)
+		}
+	}
+	return nil
+}
+
+func (s *session) export(ctx context.Context, kind string, read readPage) error {
+	var more bool
+	for items, err := range each(ctx, page{Size: new(100)}, read, &more) {
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			if _, err := fmt.Fprintf(s.term.Out, "{\"kind\":%q,\"data\":%s}\n", kind, terminal.Escape(string(item.RawMessage), "")); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 type companyEraseCmd struct {

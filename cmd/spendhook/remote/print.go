@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"go.yaml.in/yaml/v4"
 
@@ -22,14 +24,51 @@ type output struct {
 	Format string `name:"output" short:"o" enum:"table,json,yaml,name" default:"table" help:"Output format: table, json, yaml, or name (ids only)."`
 }
 
-// column is a column of a table: the heading, and the path of the value in an item.
+// column is a column of a table: the heading, and the path of the value in an item. "a or b" is the first of two values
+// that there is, "since a" the time since a, or until then.
 type column struct{ heading, path string }
+
+func (c column) of(item node, now time.Time) string {
+	if path, ok := strings.CutPrefix(c.path, "since "); ok {
+		return since(item.at(path), now)
+	}
+	first, second, _ := strings.Cut(c.path, " or ")
+	return cmp.Or(item.at(first), item.at(second))
+}
+
+// since tells how long ago a time is, or in how long it comes, roughly.
+func since(text string, now time.Time) string {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return text
+	}
+	d := now.Sub(at)
+	if d < 0 {
+		return "in " + roughly(-d)
+	}
+	return roughly(d)
+}
+
+func roughly(d time.Duration) string {
+	switch {
+	case d < 2*time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	}
+	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
 
 // table has the columns of a list. The first column identifies an item.
 type table []column
 
 // print writes one object. The format table has one line for each field.
-func (o output) print(out io.Writer, text []byte) error {
+func (o output) print(out io.Writer, text []byte) error { return o.printWith(out, text, "", nil) }
+
+// printWith is print. The format table has the items of the field list as a table of their own.
+func (o output) printWith(out io.Writer, text []byte, list string, t table) error {
 	switch o.Format {
 	case "json":
 		_, err := fmt.Fprintln(out, terminal.Escape(string(indented(text)), "\n"))
@@ -47,9 +86,15 @@ func (o output) print(out io.Writer, text []byte) error {
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, l := range whole.lines("") {
-		fmt.Fprintf(w, "%s\t%s\n", l.path, l.text)
+		if list == "" || !strings.HasPrefix(l.path+".", list+".") {
+			fmt.Fprintf(w, "%s\t%s\n", l.path, l.text)
+		}
 	}
-	return w.Flush()
+	if err := w.Flush(); err != nil || list == "" {
+		return err
+	}
+	fmt.Fprintln(out)
+	return t.print(out, whole.get(list).array())
 }
 
 // printList writes a list in the format of the flag.
@@ -68,7 +113,11 @@ func (o output) printList(out io.Writer, t table, items []node) error {
 		}
 		return nil
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	return t.print(out, items)
+}
+
+func (t table) print(out io.Writer, items []node) error {
+	w, now := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), time.Now()
 	printRow := func(cell func(column) string) {
 		cells := make([]string, len(t))
 		for i, c := range t {
@@ -78,7 +127,7 @@ func (o output) printList(out io.Writer, t table, items []node) error {
 	}
 	printRow(func(c column) string { return c.heading })
 	for _, item := range items {
-		printRow(func(c column) string { return item.at(c.path) })
+		printRow(func(c column) string { return c.of(item, now) })
 	}
 	return w.Flush()
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 )
 
@@ -46,6 +47,63 @@ func TestOutputHasNoControlCharacters(t *testing.T) {
 			if !strings.Contains(b.String(), "evil") {
 				t.Errorf("%s: %q", format, b.String())
 			}
+		}
+	}
+}
+
+func TestTables(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	item, err := parse([]byte(`{"code":503,"error":"http_5xx","at":"2026-11-20T11:57:30Z","next":"2026-11-22T13:00:00Z","health":{"at":"2026-11-20T11:59:59.5Z"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"code or error": "503", "status or error": "http_5xx", "status or none": "", "since at": "2m", "since next": "in 2d",
+		"since health.at": "0s", "since none": "", "error": "http_5xx",
+	} {
+		if got := (column{"", path}).of(item, now); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{119 * time.Second: "119s", 119 * time.Minute: "119m", 47 * time.Hour: "47h", 80 * time.Hour: "3d"} {
+		if got := roughly(d); got != want {
+			t.Errorf("%v: %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestAnObjectWithATable(t *testing.T) {
+	t.Parallel()
+	const text = `{"id":"a","attempts":[{"number":1,"statusCode":500,"timing":{"waitedMs":1}},{"number":2}],"attemptsLeft":3}`
+	for format, want := range map[string]string{
+		"table": "id            a\nattemptsLeft  3\n\nATTEMPT  STATUS\n1        500\n2        \n",
+		"name":  "a\n",
+	} {
+		var b strings.Builder
+		err := output{format}.printWith(&b, []byte(text), "attempts", table{{"ATTEMPT", "number"}, {"STATUS", "statusCode"}})
+		if err != nil || b.String() != want {
+			t.Errorf("%s: %q, %v", format, b.String(), err)
+		}
+	}
+}
+
+func TestMoments(t *testing.T) {
+	t.Parallel()
+	zone := time.FixedZone("", 3600)
+	now := time.Date(2026, 3, 1, 0, 30, 0, 0, zone)
+	for text, want := range map[string]string{
+		"today": "2026-03-01T00:00:00+01:00", "yesterday": "2026-02-28T00:00:00+01:00", "2h": "2026-02-28T22:30:00+01:00", "3d": "2026-02-26T00:30:00+01:00",
+		"2026-02-20": "2026-02-20T00:00:00+01:00", "2026-02-20 19:00": "2026-02-20T19:00:00+01:00", "2026-02-20 19:00:05": "2026-02-20T19:00:05+01:00",
+		"2026-02-20T19:00:00Z": "2026-02-20T19:00:00Z",
+	} {
+		if got, err := momentOf(text, now); err != nil || got.Format(time.RFC3339) != want {
+			t.Errorf("%s: %v, %v, want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "tomorrow", "2026-02-30", "19:00", "-3d"} {
+		if got, err := momentOf(text, now); err == nil {
+			t.Errorf("%s: %v", text, got)
 		}
 	}
 }

@@ -35,10 +35,10 @@ var subscriberTable = table{
 	{"UUID", "uuid"},
 	{"NAME", "name"},
 	{"STATE", "health.state"},
-	{"ENABLED", "enabled"},
 	{"PAUSED", "paused"},
-	{"EVENTS", "events"},
+	{"LAST SUCCESS", "since health.lastSuccessAt"},
 	{"CALLBACK URL", "callbackUrl"},
+	{"EVENTS", "events"},
 }
 
 // oneSubscriber is the argument of a command about one subscriber.

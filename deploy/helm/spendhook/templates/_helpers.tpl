@@ -1,5 +1,5 @@
 {{- define "spendhook.name" -}}
-{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- if .Values.fullnameOverride }}{{ .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}{{ else if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
 {{- define "spendhook.selector" -}}
@@ -31,18 +31,30 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- with .Values.config.tls }}{{ if .trusted_proxies }}true{{ end }}{{ end }}
 {{- end }}
 
-{{- define "spendhook.podSecurity" -}}
-runAsNonRoot: true
-runAsUser: 65532
-runAsGroup: 65532
-fsGroup: 65532
-seccompProfile: {type: RuntimeDefault}
+{{/* What all pods have in common. */}}
+{{- define "spendhook.pod" -}}
+automountServiceAccountToken: false
+enableServiceLinks: false # the processes would read their variables as settings
+securityContext: {{- toYaml .Values.podSecurityContext | nindent 2 }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
 {{- end }}
 
-{{- define "spendhook.containerSecurity" -}}
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-capabilities: {drop: [ALL]}
+{{/* The probes of a container with an admin port. */}}
+{{- define "spendhook.probes" -}}
+startupProbe:
+  httpGet: {path: /healthz, port: admin}
+  {{- toYaml .Values.probes.startup | nindent 2 }}
+livenessProbe:
+  httpGet: {path: /healthz, port: admin}
+  {{- toYaml .Values.probes.liveness | nindent 2 }}
+readinessProbe:
+  httpGet: {path: /readyz, port: admin}
+  {{- toYaml .Values.probes.readiness | nindent 2 }}
 {{- end }}
 
 {{/* The environment variable of Go's memory limit, for resources with one. */}}
@@ -83,6 +95,8 @@ topologySpreadConstraints:
 {{- if not (or .Values.redis.url .Values.redis.existingSecret) }}{{ fail "set redis.url or redis.existingSecret: the chart installs no Redis" }}{{ end }}
 {{- if not (or .Values.storage.url .Values.storage.existingSecret) }}{{ fail "set storage.url or storage.existingSecret: replicas share a PostgreSQL, which the chart does not install" }}{{ end }}
 {{- if not (or .Values.tls.existingSecret (include "spendhook.proxies" .)) }}{{ fail "set tls.existingSecret, or config.tls.trusted_proxies: the daemon serves nothing without mutual TLS" }}{{ end }}
+{{- if and .Values.ingress.enabled (not .Values.ingress.hosts) }}{{ fail "set ingress.hosts" }}{{ end }}
+{{- if and .Values.gateway.enabled (not (and .Values.gateway.parentRefs .Values.gateway.hostnames)) }}{{ fail "set gateway.parentRefs and gateway.hostnames" }}{{ end }}
 {{- with .Values.relay }}
 {{- if .enabled }}
 {{- if not .config.url }}{{ fail "set relay.config.url: the address of the API, by a name in the daemon's certificate" }}{{ end }}
