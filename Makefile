@@ -110,6 +110,11 @@ bench-smoke: build ## Run the bench for two minutes, to check that every accepte
 	@scripts/ensure redis
 	$(GO) run ./bench smoke
 
+.PHONY: bench-cost
+bench-cost: build ## Measure for a minute what a delivery costs, beside the published figures; it judges nothing
+	@scripts/ensure redis
+	$(GO) run ./bench cost
+
 .PHONY: lint
 lint: ## Check style, formatting, the import graph, and that every exported name is used
 	$(TOOL) golangci-lint run --allow-parallel-runners ./...

@@ -18,6 +18,7 @@ import (
 type commands struct {
 	Run     runCmd     `cmd:"" help:"Measure, print a table, write JSON."`
 	Smoke   smokeCmd   `cmd:"" help:"Run most scenarios for a short time and check that no event is lost. There are no time limits."`
+	Cost    costCmd    `cmd:"" help:"Measure for a minute what a delivery costs, and compare it with docs/benchmarks.json."`
 	Compare compareCmd `cmd:"" help:"Compare the JSON files of two runs and print which figures changed beyond the noise."`
 	Publish publishCmd `cmd:"" help:"Write the figures of a run into docs/benchmarks.json and the tables of docs/benchmarks.md."`
 	Worker  workerCmd  `cmd:"" hidden:"" help:"The processes that the other commands start."`

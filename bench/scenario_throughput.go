@@ -53,6 +53,8 @@ func (s shape) load(length time.Duration) loadSpec {
 const (
 	ratioName = "of the bare loop"
 	rateName  = "deliveries/s"
+	daemonCPU = "daemon CPU a delivery"
+	redisCPU  = "redis CPU a delivery"
 )
 
 func (s shape) report(b *bench, list []sustained) {
@@ -81,8 +83,8 @@ func (s shape) report(b *bench, list []sustained) {
 
 // addCPU adds the CPU time of a delivery in each process.
 func (b *bench) addCPU(name string, list []sustained) {
-	b.add(name, "daemon CPU a delivery", "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.daemon) })...)
-	b.add(name, "redis CPU a delivery", "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.redis) })...)
+	b.add(name, daemonCPU, "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.daemon) })...)
+	b.add(name, redisCPU, "µs", less, each(list, func(r sustained) float64 { return r.per(r.cpu.redis) })...)
 	b.add(name, "rewriting the AOF a delivery", "µs", "", each(list, func(r sustained) float64 { return r.per(r.cpu.rewrites) })...)
 	b.add(name, "receiver CPU a delivery", "µs", "", each(list, func(r sustained) float64 { return r.per(r.cpu.receiver) })...)
 	b.add(name, "load CPU a delivery", "µs", "", each(list, func(r sustained) float64 { return r.per(r.cpu.load) })...)

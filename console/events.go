@@ -48,10 +48,10 @@ func (s *server) events(ctx context.Context, v *visit, company *uuid.UUID) (err 
 		Company: company, Types: v.list("event"), From: v.since(), Search: strings.TrimSpace(v.Query("search")),
 		Cursor: v.Query("cursor"), Size: listSize,
 	}
-	if company == nil {
+	page := eventsPage{Types: s.opts.Catalogue.Types(), Finds: company != nil && s.opts.Events.HasHistory()}
+	if !page.Finds {
 		f.Search = ""
 	}
-	page := eventsPage{Types: s.opts.Catalogue.Types(), Finds: company != nil && s.opts.Events.HasHistory()}
 	if page.Rows, f.Cursor, err = s.eventRows(ctx, f, v.choice("status", eventStatuses...)); err != nil {
 		return err
 	}

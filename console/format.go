@@ -28,9 +28,10 @@ func (s *server) funcs() template.FuncMap {
 		"time":        timeTag,
 		"timep":       func(t *time.Time) template.HTML { return timeTag(*t) },
 		"status":      statusOf,
-		"reason":      reasonOf,
+		"reason":      inspect.ReasonText,
+		"why":         func(e inspect.Explanation) string { return e.Why() },
 		"verdict":     func(v inspect.Verdict) label { return verdicts[v] },
-		"class":       classOf,
+		"class":       inspect.ErrorText,
 		"jobTitle":    jobTitle,
 		"jobKind":     jobKindTitle,
 		"spark":       sparkline,
@@ -161,37 +162,6 @@ func statusOf(status any) label {
 	return label{text, quiet}
 }
 
-var reasons = map[string]string{
-	delivery.ReasonExhausted:          "every attempt of the schedule failed",
-	delivery.ReasonGone:               "the endpoint answered 410 Gone",
-	delivery.ReasonStopped:            "the receiver asked for no more attempts of this delivery",
-	delivery.ReasonTransform:          "the transform of the subscriber failed on the event",
-	delivery.ReasonSubscriberDeleted:  "the subscriber was deleted",
-	delivery.ReasonSubscriberDisabled: "the subscriber is disabled",
-	delivery.ReasonBusy:               "the endpoint is at its limit of concurrent attempts",
-	delivery.ReasonUnreachable:        "the circuit breaker of the endpoint is open",
-	delivery.ReasonRetryAfter:         "the endpoint sent Retry-After",
-	delivery.ReasonRateLimit:          "the rate limit of the subscriber",
-	delivery.ReasonOrder:              "an earlier event is delivered first",
-	delivery.ReasonPaused:             "the subscriber is paused or not verified",
-	delivery.ReasonInterrupted:        "the attempt was interrupted and is repeated",
-	delivery.ReasonLocked:             "a secret of the subscriber cannot be decrypted",
-	delivery.ReasonExpired:            "the retention of the event has ended",
-	delivery.ReasonDropped:            "it was dropped on request",
-	delivery.ReasonReplay:             "it was replayed",
-	delivery.ReasonRecover:            "it was recovered",
-	"MANUAL":                          "it was disabled on request",
-	"GONE":                            "its endpoint answered 410 Gone",
-	"FAILING":                         "it failed for too long without a success",
-}
-
-func reasonOf(reason string) string {
-	if text, ok := reasons[reason]; ok {
-		return text
-	}
-	return strings.ToLower(strings.ReplaceAll(reason, "_", " "))
-}
-
 var verdicts = map[inspect.Verdict]label{
 	inspect.VerdictDelivered:     {"Delivered", good},
 	inspect.VerdictPending:       {"Pending", busy},
@@ -202,25 +172,6 @@ var verdicts = map[inspect.Verdict]label{
 	inspect.VerdictDisabled:      {"Disabled", warn},
 	inspect.VerdictCreatedLater:  {"Created later", quiet},
 	inspect.VerdictNotMatched:    {"Not matched", quiet},
-}
-
-var classes = map[string]string{
-	"oversized_response": "delivered; only the first 16 KiB of the answer were read", "http_3xx": "the endpoint redirects; redirects are not followed",
-	"http_4xx": "the receiver refused the request", "http_410": "gone: the receiver accepts no more deliveries", "http_429": "the receiver limits the rate of requests",
-	"stopped": "the receiver refused the event for good", "http_5xx": "the receiver failed", "protocol": "the answer is not valid HTTP", "timeout": "no answer within the time-out",
-	"connect_timeout": "no connection within the time-out", "connect": "connection refused, or no route", "dns": "the name does not resolve",
-	"tls": "TLS failed", "reset": "the connection ended before the answer", "refused_address": "the address is not allowed",
-	"proxy": "the egress proxy cannot be reached", "proxy_refused": "the egress proxy did not connect to the endpoint",
-	"token": "no access token: its endpoint cannot be reached or gave no valid answer", "token_refused": "no access token: its endpoint refused the credentials",
-	"aborted": "interrupted by the daemon", "locked": "a secret of the subscriber cannot be decrypted", "transform": "the transform failed on the event", "panic": "an internal error of the daemon",
-}
-
-// classOf describes the class of a failed attempt in words.
-func classOf(class string) string {
-	if text, ok := classes[class]; ok {
-		return text
-	}
-	return strings.ReplaceAll(class, "_", " ")
 }
 
 // trimFloat formats a number without trailing zeros.

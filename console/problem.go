@@ -62,7 +62,7 @@ var known = []struct {
 	{errBusy, http.StatusServiceUnavailable, "Too busy", "The daemon is rendering too many pages. Try again in a moment."},
 	{events.ErrNotFound, http.StatusNotFound, "There is no such event", "The event was never accepted, or its retention has ended."},
 	{events.ErrCompacted, http.StatusGone, "The payload was removed", "The event settled long ago, and only its id is kept. Its source may still have the payload."},
-	{events.ErrSearching, http.StatusTooManyRequests, "A search is in progress", "A search of your company, or several of others, are in progress. Try again in a moment."},
+	{events.ErrSearching, http.StatusTooManyRequests, "A search is in progress", "Another search of your company, or several of other companies, must end first. Try again in a moment."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "There is no such subscriber", "The subscriber was deleted, or never existed."},
 	{subscribers.ErrConflict, http.StatusConflict, "Nothing was changed", "Another subscriber of the company has this callback URL."},
 	{subscribers.ErrUnverified, http.StatusConflict, "Not verified", "The callback URL of the subscriber must be verified first."},

@@ -11,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/console/session"
+	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/tail"
 )
 
@@ -171,7 +172,7 @@ func newTailRow(e tail.Entry) tailRow {
 		row.Answer = number(e.StatusCode)
 	}
 	if e.Error != "" {
-		row.Answer += " " + classOf(e.Error)
+		row.Answer += " " + inspect.ErrorText(e.Error)
 	}
 	return row
 }

@@ -278,10 +278,10 @@ func (v *visit) With(values ...string) string {
 	return u.RequestURI()
 }
 
-// Query returns the first 300 bytes of a parameter of the query or the form.
+// Query returns the first 300 characters of a parameter of the query or the form.
 func (v *visit) Query(name string) string {
-	text := v.r.FormValue(name)
-	return text[:min(len(text), 300)]
+	text := []rune(v.r.FormValue(name)) // a form has a limit of its own
+	return string(text[:min(len(text), 300)])
 }
 
 // list returns a parameter as a list with one item, and nil if the parameter is empty.

@@ -110,6 +110,7 @@ type setting struct {
 	replicas, hourly int
 	guard            egress.Options
 	name, base       string
+	cluster          bool
 }
 
 func (b *bundle) audit(e audit.Entry) {
@@ -122,6 +123,9 @@ func (b *bundle) audit(e audit.Entry) {
 func setup(t *testing.T, s setting, all ...string) *bundle {
 	t.Helper()
 	client := redistest.New(t)
+	if s.cluster {
+		client = redistest.Cluster(t, 2)[0].ClusterClient()
+	}
 	client.AddHook(redistest.Repeats())
 	b := &bundle{
 		Bundle: subscriberstest.On(client, subscribers.StoreOptions{Mail: true}),
@@ -337,7 +341,19 @@ func (b *bundle) expect(subjects ...string) {
 
 func TestAContactIsToldOnceOfEachState(t *testing.T) {
 	t.Parallel()
-	b := setup(t, usual(), ops, "{chat}")
+	for name, cluster := range map[string]bool{"server": false, "cluster": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := usual()
+			s.cluster = cluster
+			toldOnceOfEachState(t, s)
+		})
+	}
+}
+
+func toldOnceOfEachState(t *testing.T, s setting) {
+	t.Helper()
+	b := setup(t, s, ops, "{chat}")
 	b.confirmAll()
 	b.attempt(false, 4)
 	b.round()

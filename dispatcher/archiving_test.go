@@ -73,10 +73,7 @@ func TestHistory(t *testing.T) {
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		servers := redistest.Cluster(t, 2)
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr(), servers[1].Addr()}})
-		t.Cleanup(func() { client.Close() })
-		keepsHistory(t, client)
+		keepsHistory(t, redistest.Cluster(t, 2)[0].ClusterClient())
 	})
 }
 

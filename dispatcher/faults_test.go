@@ -242,13 +242,7 @@ func TestTwoReplicasShareTheWork(t *testing.T) {
 
 func TestEverythingWorksInACluster(t *testing.T) {
 	t.Parallel()
-	var addrs []string
-	for _, s := range redistest.Cluster(t, 3) {
-		addrs = append(addrs, s.Addr())
-	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { _ = client.Close() })
-	h := build(t, client, patient)
+	h := build(t, redistest.Cluster(t, 3)[0].ClusterClient(), patient)
 	rc := receive(t, unsteady)
 	sub := h.subscribe(rc.URL)
 	h.start()

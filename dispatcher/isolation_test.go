@@ -299,8 +299,7 @@ func TestGaugesWhileAShardIsDown(t *testing.T) {
 func TestConsequencesOfOneShardBlockNoOther(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Cluster(t, 2)
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr(), servers[1].Addr()}})
-	t.Cleanup(func() { _ = client.Close() })
+	client := servers[0].ClusterClient()
 	hung, other := companyAt(t, client, servers[0]), companyAt(t, client, servers[1])
 	release := make(chan struct{})
 	var counted atomic.Int64

@@ -246,14 +246,24 @@ func (h *harness) hasInFlight(replica string) bool {
 func TestOrderHoldsWhileReplicasAreLost(t *testing.T) {
 	t.Parallel()
 	order := &inOrder{t: t, step: 1}
-	testOrder(t, subscribers.Settings{Ordered: new(true)}, order.answer)
+	testOrder(t, oneServer(t), subscribers.Settings{Ordered: new(true)}, order.answer)
 }
 
 // So does a subscriber that is ordered by key, for each key.
 func TestOrderByKeyHoldsWhileReplicasAreLost(t *testing.T) {
 	t.Parallel()
+	for name, connect := range map[string]func(*testing.T) func() redis.UniversalClient{"server": oneServer, "cluster": twoServers} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			orderByKeyHolds(t, connect(t))
+		})
+	}
+}
+
+func orderByKeyHolds(t *testing.T, connect func() redis.UniversalClient) {
+	t.Helper()
 	even, odd := &inOrder{t: t, step: 2}, &inOrder{t: t, step: 2, done: -1}
-	testOrder(t, subscribers.Settings{OrderedBy: new(`id.matches("[02468]$")`)}, func(n int, w http.ResponseWriter, r *http.Request) {
+	testOrder(t, connect, subscribers.Settings{OrderedBy: new(`id.matches("[02468]$")`)}, func(n int, w http.ResponseWriter, r *http.Request) {
 		if strings.ContainsAny(r.Header.Get(signature.HeaderID)[len(r.Header.Get(signature.HeaderID))-1:], "02468") {
 			even.answer(n, w, r)
 		} else {
@@ -262,13 +272,25 @@ func TestOrderByKeyHoldsWhileReplicasAreLost(t *testing.T) {
 	})
 }
 
-func testOrder(t *testing.T, settings subscribers.Settings, answer func(int, http.ResponseWriter, *http.Request)) {
+// oneServer starts a Redis server, and returns what connects to it.
+func oneServer(t *testing.T) func() redis.UniversalClient {
 	t.Helper()
-	server := redistest.Start(t, redistest.Options{})
+	return redistest.Start(t, redistest.Options{}).Client
+}
+
+// twoServers is oneServer for a Cluster.
+func twoServers(t *testing.T) func() redis.UniversalClient {
+	t.Helper()
+	server := redistest.Cluster(t, 2)[0]
+	return func() redis.UniversalClient { return server.ClusterClient() }
+}
+
+func testOrder(t *testing.T, connect func() redis.UniversalClient, settings subscribers.Settings, answer func(int, http.ResponseWriter, *http.Request)) {
+	t.Helper()
 	const timeout = 500 * time.Millisecond
 	cuts := map[*harness]*atomic.Bool{}
 	replica := func(name string) *harness {
-		client := server.Client()
+		client := connect()
 		cut := severable(client)
 		h := build(t, client, func(o *Options) {
 			o.Replica, o.Sender = name, testSender(timeout)
@@ -325,7 +347,7 @@ func TestOrderKeyWaits(t *testing.T) {
 	says(ids[2], "The delivery of event evt-1,")
 	ids = append(ids, h.emit(2)...)
 	h.reachAll(ids[3:], s, delivery.StatusDelivered)
-	says(ids[4], "acknowledged")
+	says(ids[4], "Delivered: attempt 1")
 	fails.Store(false)
 	if _, err := h.Redelivery.Retry(t.Context(), s.CompanyUUID, ids[0]+"."+s.UUID.String()); err != nil {
 		t.Fatal(err)

@@ -82,8 +82,7 @@ func ofTwoReplicas(t *testing.T, test func(t *testing.T, clients [2]redis.Univer
 		servers := redistest.Cluster(t, 2)
 		var clients [2]redis.UniversalClient
 		for i := range clients {
-			clients[i] = redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{servers[0].Addr(), servers[1].Addr()}})
-			t.Cleanup(func() { _ = clients[i].Close() })
+			clients[i] = servers[0].ClusterClient()
 		}
 		test(t, clients, companyAt(t, clients[0], servers[0]), companyAt(t, clients[0], servers[1]))
 	})

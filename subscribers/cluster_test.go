@@ -16,12 +16,7 @@ import (
 // In Redis Cluster a script's keys must share a slot, and pipelines span nodes.
 func TestEverythingWorksInACluster(t *testing.T) {
 	t.Parallel()
-	var addrs []string
-	for _, server := range redistest.Cluster(t, 3) {
-		addrs = append(addrs, server.Addr())
-	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { noErr(t, client.Close()) })
+	client := redistest.Cluster(t, 3)[0].ClusterClient()
 	b := &bundle{subscriberstest.On(client, subscribers.StoreOptions{})}
 
 	var last subscribers.Subscriber

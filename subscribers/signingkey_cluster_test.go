@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/redis/go-redis/v9"
 
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
@@ -20,15 +19,7 @@ import (
 // rotations at once one is made.
 func TestReplicasShareSigningKeysInACluster(t *testing.T) {
 	t.Parallel()
-	var addrs []string
-	for _, server := range redistest.Cluster(t, 3) {
-		addrs = append(addrs, server.Addr())
-	}
-	connect := func() redis.UniversalClient {
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-		t.Cleanup(func() { noErr(t, client.Close()) })
-		return client
-	}
+	connect := redistest.Cluster(t, 3)[0].ClusterClient
 	b := &bundle{subscriberstest.On(connect(), subscribers.StoreOptions{})}
 	second := connect()
 	stores := []*subscribers.Store{b.Store, subscribers.NewStore(subscribers.StoreOptions{Client: second, Now: b.Now, Keyring: sealtest.Keyring()})}

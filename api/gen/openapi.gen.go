@@ -2352,7 +2352,9 @@ type SubscriberExplanation struct {
 
 	// Delivery Example: {"attemptCount":1,"companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","createdAt":"2026-11-20T19:00:00.412Z","error":"http_5xx","event":"PAYMENT_PAID","eventId":"evt_01J9ZK3V5Q","id":"evt_01J9ZK3V5Q.0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","nextAttemptAt":"2026-11-20T19:00:05.630Z","status":"RETRYING","statusCode":503,"subscriberUuid":"0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90","updatedAt":"2026-11-20T19:00:00.412Z"}
 	Delivery *Delivery `json:"delivery,omitempty"`
-	Detail   string    `json:"detail"`
+
+	// Detail What happened in words, with the last answer, what the delivery waits for and until when. The text may change.
+	Detail string `json:"detail"`
 
 	// FilterError The error of the filter on the event; absent if the filter did not fail.
 	FilterError *string `json:"filterError,omitempty"`

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/api/client"
 	"spendhook/cmd/spendhook/remote"
 )
@@ -22,6 +24,16 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 	api, err := c.Open(term)
 	if err != nil {
 		return err
+	}
+	if c.Subscribe {
+		created, unsubscribe, err := c.create(ctx, api, client.SubscriberCreate{
+			Name: "spendhook listen", CallbackURL: "https://example.com/" + uuid.NewString(), Events: c.Events, Enabled: new(false), // it has a feed, and no deliveries
+		}, term)
+		if err != nil {
+			return err
+		}
+		defer unsubscribe()
+		c.Subscriber = &created.UUID
 	}
 	feed := &remote.Feed{API: api, Company: c.CompanyUUID, Subscriber: *c.Subscriber, Signatures: true}
 	if c.After != nil {

@@ -3,9 +3,13 @@ package main
 import (
 	"context"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"spendhook/api/gen"
 )
 
 // A subscriber that the daemon does not reach: its feed is read and forwarded.
@@ -68,11 +72,55 @@ func TestForwardingOfAFeed(t *testing.T) {
 	local.Close()
 	forward("--after", "4", "--count", "1").want(t, exitOK, "", "event evt_4 (5) was not accepted: ")
 	for args, complaint := range map[string]string{
-		"--forward-to localhost:3000 --subscriber " + sub:       "must begin with http:// or https://",
-		"--forward-to http://127.0.0.1:1":                       "--forward-to and --subscriber must be used together",
-		"--subscriber " + sub:                                   "--forward-to and --subscriber must be used together",
-		"--forward-to http://a --subscribe --subscriber " + sub: "--forward-to and --subscribe can't be used together",
+		"--forward-to localhost:3000 --subscriber " + sub:        "must begin with http:// or https://",
+		"--forward-to http://127.0.0.1:1":                        "--forward-to needs --subscriber or --subscribe",
+		"--subscriber " + sub:                                    "--subscriber needs --forward-to",
+		"--forward-to http://a --subscribe --subscriber " + sub:  "can't be used together",
+		"--forward-to http://a --subscribe --keys-url http://b":  "can't be used together",
+		"--forward-to http://a --subscribe --signature standard": "--signature needs --subscribe, and is not for --forward-to",
 	} {
 		d.cli(t, "", "listen", strings.Fields(args)...).want(t, exitUsage, "", complaint)
+	}
+}
+
+// With --subscribe the command has a subscriber of its own while it runs, to which nothing is delivered.
+func TestForwardingToANewSubscriber(t *testing.T) {
+	t.Parallel()
+	d := newInstallation(t, sharedRedis(t), "").start(t)
+	var came atomic.Int64
+	local := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.Header.Get("webhook-signature"), "v1,") {
+			came.Add(1)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(local.Close)
+	ended := make(chan result, 1)
+	errs := newFirstLine()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		args := []string{"listen", "--url", d.api, "--token-file", secretFile(t, d.token), "--forward-to", local.URL, "--subscribe", "--events", "PAYMENT_PAID", "--count", "2"}
+		out := &lockedBuffer{}
+		code := runWith(ctx, args, stdio{In: strings.NewReader(""), Out: out, Err: errs})
+		errs.close()
+		ended <- result{code, out.String(), errs.String()}
+	}()
+	if first := errs.wait(t); !strings.HasPrefix(first, "subscribed; the signing secret is whsec_") {
+		t.Errorf("it begins with %q", first)
+	}
+	eventually(t, patience, "it follows the feed", func() bool { return strings.Contains(errs.String(), "forwarding to") })
+	var list gen.SubscriberPage
+	d.read(t, "/api/v1/subscribers", &list)
+	if len(list.Content) != 1 || list.Content[0].Enabled {
+		t.Errorf("the subscriber: %+v", list.Content)
+	}
+	d.cli(t, eventLines(0, 2, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "", "")
+	(<-ended).want(t, exitOK, "204  PAYMENT_PAID  evt_1", "")
+	if n := came.Load(); n != 2 {
+		t.Errorf("%d signed events came", n)
+	}
+	if d.read(t, "/api/v1/subscribers", &list); len(list.Content) != 0 {
+		t.Errorf("it is left: %+v", list.Content)
 	}
 }

@@ -31,8 +31,8 @@ import (
 type listenCmd struct {
 	remote.Connection
 
-	ForwardTo  string     `placeholder:"URL" and:"forward" xor:"subscribe,public,delay" help:"Forward the feed of --subscriber to this address, instead of listening. Works behind a firewall."`
-	Subscriber *uuid.UUID `predictor:"subscriber" and:"forward" help:"With --forward-to: UUID of the subscriber whose events are forwarded."`
+	ForwardTo  string     `placeholder:"URL" xor:"keys,public,delay" help:"Forward the feed of --subscriber, or of a new one with --subscribe, to this address, instead of listening. Works behind a firewall."`
+	Subscriber *uuid.UUID `predictor:"subscriber" xor:"subscribe" help:"With --forward-to: UUID of the subscriber whose events are forwarded."`
 	After      *int64     `help:"With --forward-to: begin after the event with this sequence number; 0 begins with the oldest (default: only new events)."`
 
 	Addr       string        `default:"127.0.0.1:8088" help:"Address to listen on; port 0 picks a free port."`
@@ -45,7 +45,7 @@ type listenCmd struct {
 	Subscribe  bool          `xor:"subscribe" help:"Create a subscriber for this receiver, and delete it at the end."`
 	Events     []string      `aliases:"event" default:"PAYMENT_PAID,CARD_CREATION_REQUEST_CREATED,CARD_CREATION_REQUEST_ERROR" help:"With --subscribe: event types to receive."`
 	Signature  []string      `help:"With --subscribe: how deliveries are signed: standard, http-message (RFC 9421); may repeat."`
-	KeysURL    string        `placeholder:"URL" xor:"subscribe" help:"Verify HTTP message signatures (RFC 9421) with the keys that the daemon publishes at /.well-known/webhook-keys/{companyUuid}."`
+	KeysURL    string        `placeholder:"URL" xor:"subscribe,keys" help:"Verify HTTP message signatures (RFC 9421) with the keys that the daemon publishes at /.well-known/webhook-keys/{companyUuid}."`
 	PublicURL  string        `xor:"public" help:"With --subscribe or --keys-url: the address at which the daemon reaches this receiver (default: the listen address)."`
 }
 
@@ -57,8 +57,13 @@ func (c *listenCmd) Validate() error {
 	if c.ForwardTo != "" && !strings.HasPrefix(c.ForwardTo, "http://") && !strings.HasPrefix(c.ForwardTo, "https://") {
 		return errors.New("--forward-to must begin with http:// or https://")
 	}
-	if len(c.Signature) > 0 && !c.Subscribe {
-		return errors.New("--signature needs --subscribe")
+	switch {
+	case c.ForwardTo != "" && c.Subscriber == nil && !c.Subscribe:
+		return errors.New("--forward-to needs --subscriber or --subscribe")
+	case c.ForwardTo == "" && c.Subscriber != nil:
+		return errors.New("--subscriber needs --forward-to")
+	case len(c.Signature) > 0 && (!c.Subscribe || c.ForwardTo != ""):
+		return errors.New("--signature needs --subscribe, and is not for --forward-to, whose signatures are those of Standard Webhooks")
 	}
 	return nil
 }
@@ -125,32 +130,42 @@ func (c *listenCmd) subscribe(ctx context.Context, r *receiver, address string, 
 	if len(c.Signature) > 0 {
 		settings.Signatures = &c.Signature
 	}
-	created, err := api.CreateSubscriberWithResponse(ctx, &client.CreateSubscriberParams{CompanyUUID: c.CompanyUUID}, settings)
+	created, unsubscribe, err := c.create(ctx, api, settings, term)
 	if err != nil {
 		return nil, err
 	}
-	id, secret := created.JSON201.UUID, created.JSON201.Secret
+	id, secret := created.UUID, created.Secret
 	if len(c.Signature) == 0 || slices.Contains(c.Signature, byStandard) {
 		r.addSecret(secret)
 	} else {
 		r.secrets = nil
 	}
-	fmt.Fprintf(term.Err, "subscribed; the signing secret is %s\n", secret)
 	if slices.Contains(c.Signature, byMessage) {
-		messages.KeysURL = strings.TrimRight(c.URL, "/") + "/.well-known/webhook-keys/" + created.JSON201.CompanyUUID.String()
+		messages.KeysURL = strings.TrimRight(c.URL, "/") + "/.well-known/webhook-keys/" + created.CompanyUUID.String()
 		r.messages = messages
 	}
-	if created.JSON201.Verification != nil { // the receiver answers the challenge once it serves
+	if created.Verification != nil { // the receiver answers the challenge once it serves
 		go func() {
 			if _, err := api.VerifySubscriberWithResponse(ctx, id, &client.VerifySubscriberParams{CompanyUUID: c.CompanyUUID}); err != nil {
 				fmt.Fprintf(term.Err, "verify: %v\n", err)
 			}
 		}()
 	}
-	return func() {
+	return unsubscribe, nil
+}
+
+// create creates a subscriber for this command; unsubscribe deletes it.
+func (c *listenCmd) create(ctx context.Context, api *client.ClientWithResponses, settings client.SubscriberCreate, term *stdio) (created *client.SubscriberWithSecret, unsubscribe func(), err error) {
+	answer, err := api.CreateSubscriberWithResponse(ctx, &client.CreateSubscriberParams{CompanyUUID: c.CompanyUUID}, settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	created = answer.JSON201
+	fmt.Fprintf(term.Err, "subscribed; the signing secret is %s\n", created.Secret)
+	return created, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 		defer cancel()
-		if _, err := api.DeleteSubscriberWithResponse(ctx, id, &client.DeleteSubscriberParams{CompanyUUID: c.CompanyUUID}); err != nil {
+		if _, err := api.DeleteSubscriberWithResponse(ctx, created.UUID, &client.DeleteSubscriberParams{CompanyUUID: c.CompanyUUID}); err != nil {
 			fmt.Fprintf(term.Err, "unsubscribe: %v\n", err)
 		}
 	}, nil

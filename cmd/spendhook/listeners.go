@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/exporter-toolkit/web"
@@ -55,12 +56,19 @@ func (d *daemon) listen(ctx context.Context, address string, s service) (string,
 	return l.Addr().String(), nil
 }
 
+// listenFlags are the flags of serve for the addresses of listeners.
+var listenFlags = map[string]string{"intake": "--listen", "admin": "--admin-listen"}
+
 func bind(ctx context.Context, name, address string) (net.Listener, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
+	switch flag := listenFlags[name]; {
+	case err == nil:
+		return l, nil
+	case flag != "" && errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s: %w; choose another address with %s", name, err, flag)
+	default:
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return l, nil
 }
 
 // serve answers on l until the daemon stops.

@@ -92,7 +92,7 @@ func readySources(list []relaySource) (status redisx.Status) {
 
 // serveRelayAdmin serves health and metrics. On a loopback address it answers only requests to localhost.
 func serveRelayAdmin(ctx context.Context, listen string, a *admin, log *slog.Logger) (address string, stop func(), err error) {
-	l, err := bind(ctx, "admin", listen)
+	l, err := bind(ctx, "admin_listen", listen)
 	if err != nil {
 		return "", nil, err
 	}

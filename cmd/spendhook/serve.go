@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"log/slog"
 	"maps"
+	"math"
+	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/lmittmann/tint"
@@ -37,7 +41,7 @@ type serveCmd struct {
 func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	overrides := c.overrides()
 	maps.Copy(overrides, map[string]string{
-		"listen": c.Listen, "admin_listen": c.AdminListen, "log.level": c.LogLevel, "log.format": c.LogFormat,
+		"listen": c.Listen, "admin_listen": cmp.Or(c.AdminListen, c.adminBeside()), "log.level": c.LogLevel, "log.format": c.LogFormat,
 		"tls.cert_file": c.TLSCert, "tls.key_file": c.TLSKey, "tls.client_ca_file": c.ClientCA,
 	})
 	if c.Dev {
@@ -90,6 +94,23 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	return d.wait(ctx)
 }
+
+// adminBeside is the address of the admin listener with --dev and another --listen: as far from it as the default is from
+// that of the API, so that a second daemon needs only one flag. It is "" if a setting may have an address.
+func (c *serveCmd) adminBeside() string {
+	host, port, err := net.SplitHostPort(c.Listen)
+	n, bad := strconv.Atoi(port)
+	if err != nil || bad != nil || !c.Dev || c.Config != "" || os.Getenv("SPENDHOOK_ADMIN_LISTEN") != "" {
+		return ""
+	}
+	if n == 0 || n+adminAway > math.MaxUint16 {
+		return net.JoinHostPort(host, "0")
+	}
+	return net.JoinHostPort(host, strconv.Itoa(n+adminAway))
+}
+
+// adminAway is the default port of the admin listener less that of the API.
+const adminAway = 9090 - 8080
 
 // greet prints the addresses of the daemon, and example requests for developers.
 func (c *serveCmd) greet(ctx context.Context, d *daemon, term *stdio) error {

@@ -133,7 +133,7 @@ func TestServeRefusesToStart(t *testing.T) {
 		code       int
 		args       []string
 	}{
-		{"address in use", "intake: listen tcp " + busy.Addr().String() + ": bind: address already in use", exitFailure, h.args("--listen", busy.Addr().String())},
+		{"address in use", "intake: listen tcp " + busy.Addr().String() + ": bind: address already in use; choose another address with --listen", exitFailure, h.args("--listen", busy.Addr().String())},
 		{"data directory is a file", "data directory: mkdir " + file, exitFailure, h.args("--data-dir", file)},
 		{"no such configuration", "read the configuration: open /nowhere.yml", exitFailure, h.args("--config", "/nowhere.yml")},
 		{"no Redis address", "redis: the address starts with none of", exitFailure, h.args("--redis", "http://user:hunter2@example.com")},
@@ -363,5 +363,23 @@ func TestLinksOfDeliveries(t *testing.T) {
 	defer e.mu.Unlock()
 	if body := e.bodies["evt_1"]; !strings.Contains(body, `"`+d.api+`/api/v1/events/evt_1"`) {
 		t.Errorf("no link to %s: %s", d.api, body)
+	}
+}
+
+// A second daemon for a trial needs only another --listen.
+func TestAdminListenerOfATrial(t *testing.T) {
+	for listen, want := range map[string]string{"127.0.0.1:8081": "127.0.0.1:9091", "[::1]:9000": "[::1]:10010", "127.0.0.1:0": "127.0.0.1:0", "127.0.0.1:65000": "127.0.0.1:0", "": "", "8081": "", "127.0.0.1:http": ""} {
+		if got := (&serveCmd{Dev: true, Listen: listen}).adminBeside(); got != want {
+			t.Errorf("%s: %s, want %s", listen, got, want)
+		}
+	}
+	for name, c := range map[string]serveCmd{"no trial": {Listen: "127.0.0.1:8081"}, "quickstart": {Quickstart: true, Listen: "127.0.0.1:8081"}, "settings": {Dev: true, Listen: "127.0.0.1:8081", configFlags: configFlags{Config: "a.yml"}}} {
+		if got := c.adminBeside(); got != "" {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	t.Setenv("SPENDHOOK_ADMIN_LISTEN", "127.0.0.1:1")
+	if got := (&serveCmd{Dev: true, Listen: "127.0.0.1:8081"}).adminBeside(); got != "" {
+		t.Errorf("the environment: %s", got)
 	}
 }

@@ -26,7 +26,7 @@ spendhook is running, for this machine only
 
 // hints prints commands to paste into another terminal. The token is valid for a day.
 func (s *show) hints(token, deliveryID string) {
-	fmt.Fprintf(s.out, "\nTry it in another terminal\n\n# of the company %s\nexport TOKEN=%s\n# for the command line, bin/spendhook help: export SPENDHOOK_TOKEN=$TOKEN\n", developerCompany, token)
+	fmt.Fprintf(s.out, "\nTry it in another terminal\n\n# of the company %s\nexport TOKEN=%s\n# for the command line, bin/spendhook help: export SPENDHOOK_TOKEN=$TOKEN SPENDHOOK_URL=%s\n", developerCompany, token, s.base)
 	s.hintEmit()
 	s.hint("list deliveries", "/api/v1/deliveries")
 	s.hint("list subscribers", "/api/v1/subscribers")

@@ -390,6 +390,13 @@ func TestChartExtras(t *testing.T) {
 	}
 }
 
+func TestChartStrategies(t *testing.T) {
+	d := render(t, least+"strategy: {type: Recreate}\nprobes: {startup: null}\n")["Deployment hooks-spendhook"].(*apps.Deployment)
+	if s := d.Spec.Strategy; s.Type != apps.RecreateDeploymentStrategyType || s.RollingUpdate != nil || d.Spec.Template.Spec.Containers[0].StartupProbe.HTTPGet == nil {
+		t.Errorf("%+v", d.Spec)
+	}
+}
+
 // The relays have the settings and secrets of the values.
 func TestChartRelay(t *testing.T) {
 	found := render(t, everything+relays)
@@ -511,6 +518,7 @@ func TestChartRefuses(t *testing.T) {
 		least + "ingress: {enabled: true}":                                                  "set ingress.hosts",
 		least + "gateway: {enabled: true, hostnames: [a]}":                                  "set gateway.parentRefs",
 		least + "gateway: {kind: TCPRoute}":                                                 "kind",
+		least + "probes: {liveness: {httpGet: {path: /}}}":                                  "httpGet",
 		least + "probes: {live: {}}":                                                        "live",
 		least + "relay: {enabled: true}":                                                    "set relay.config.url",
 		least + "relay: {enabled: true, existingSecret: a, config: {url: a}}":               "set relay.config.sources",

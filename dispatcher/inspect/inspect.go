@@ -139,18 +139,6 @@ const (
 	VerdictNotMatched    Verdict = "NOT_MATCHED"    // the subscriber matches the event now, but did not at matching time
 )
 
-var details = map[Verdict]string{
-	VerdictDelivered:     "The subscriber acknowledged the event.",
-	VerdictPending:       "The event is on its way.",
-	VerdictDead:          "The delivery was given up; retry it, or recover the subscriber.",
-	VerdictCancelled:     "The delivery was cancelled.",
-	VerdictNotSubscribed: "The subscriber's events do not include this type.",
-	VerdictFiltered:      "The filter of the subscriber does not match the event.",
-	VerdictDisabled:      "The subscriber is disabled; enable it and recover what it missed.",
-	VerdictCreatedLater:  "The subscriber was created after the event was accepted; replay sends it.",
-	VerdictNotMatched:    "The subscriber did not want this type when the event was dispatched; replay sends it.",
-}
-
 // Explanation is the outcome of an event for one subscriber of its company, and why.
 type Explanation struct {
 	Subscriber *subscribers.Subscriber // never changed
@@ -165,14 +153,6 @@ type Explanation struct {
 	Ahead string
 	// OrderErr is why the expression by which the subscriber is ordered failed on the event; else nil.
 	OrderErr error
-}
-
-// Detail says in a sentence what became of the event, or what its delivery waits for.
-func (e *Explanation) Detail() string {
-	if e.Ahead != "" {
-		return "The delivery of event " + e.Ahead + ", which has the same value of orderedBy, must end first."
-	}
-	return details[e.Verdict]
 }
 
 // Trial is what a subscriber would get of an event. The fields are as those of an Explanation.

@@ -61,7 +61,7 @@ type position struct {
 const listName = "events"
 
 func (f *Filter) key() string {
-	return fmt.Sprint(f.Company, f.Search, f.Subscriber, f.Types, f.From, f.To, f.OnlyKey)
+	return fmt.Sprint(f.Company, f.Subscriber, f.Types, f.From, f.To, f.OnlyKey, f.Search)
 }
 
 func (f *Filter) index(company uuid.UUID) string {

@@ -185,8 +185,8 @@ func TestTooManyNoticesAreSummarised(t *testing.T) {
 		t.Errorf("%+v, due in %s", s, wait)
 	}
 	job := "j:" + b.company.String() + "/" + operational.SummariseJob.String()
-	if due := b.client.ZScore(t.Context(), queues.Keys(partition.Of(b.company))[0], job).Val(); int64(due) != s.Due.UnixMilli() {
-		t.Errorf("the job is due at %.0f, want %d", due, s.Due.UnixMilli())
+	if due := b.client.ZScore(t.Context(), queues.Keys(partition.Of(b.company))[0], job).Val(); int64(due) < s.Due.UnixMilli() || int64(due) > s.Due.Add(time.Minute).UnixMilli() { // the script reads the time twice
+		t.Errorf("the job is due at %.0f, want %d or a little later", due, s.Due.UnixMilli())
 	}
 	b.notify("n100", "e100")
 	b.summarise(s) // more were suppressed since: it is read again

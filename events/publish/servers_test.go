@@ -18,13 +18,7 @@ import (
 func TestOnCluster(t *testing.T) {
 	t.Parallel()
 	t.Cleanup(func() { waitForDialers(t) })
-	var addrs []string
-	for _, s := range redistest.Cluster(t, 3) {
-		addrs = append(addrs, s.Addr())
-	}
-	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
-	t.Cleanup(func() { _ = client.Close() })
-	acceptAndListManyCompanies(t, client)
+	acceptAndListManyCompanies(t, redistest.Cluster(t, 3)[0].ClusterClient())
 }
 
 // Accept and list on the embedded Redis, for machines without redis-server.

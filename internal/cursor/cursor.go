@@ -3,6 +3,7 @@
 package cursor
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -16,6 +17,8 @@ import (
 var ErrBad = errors.New("the cursor is not of this list")
 
 const sumLen = 8
+
+var nul = []byte(`\u0000`) // in JSON
 
 // Encode encodes a place as a text of URL-safe characters. The text is bound to the list and
 // its filter; filter may be any value that prints the same for equal filters. The binding
@@ -40,6 +43,9 @@ func Decode(text, list string, filter, place any) error {
 		return ErrBad
 	}
 	payload := raw[sumLen:]
+	if bytes.Contains(payload, nul) { // a place has none, and databases refuse it
+		return ErrBad
+	}
 	if string(sum(list, filter, payload)) != string(raw[:sumLen]) || json.Unmarshal(payload, place) != nil {
 		return ErrBad
 	}

@@ -90,6 +90,14 @@ func (s *Server) Client() redis.UniversalClient {
 	return c
 }
 
+// ClusterClient returns a client of the Cluster of the server.
+func (s *Server) ClusterClient() *redis.ClusterClient {
+	s.tb.Helper()
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.Addr()}})
+	s.tb.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
 // Kill ends the server with SIGKILL. It does nothing if the server has ended.
 func (s *Server) Kill() {
 	s.mu.Lock()

@@ -25,6 +25,31 @@ func Replace(last, now []byte) string {
 	return up + "\x1b[J\x1b[?7l" + string(now) + "\x1b[?7h"
 }
 
+// Fit returns the first lines of a text, as many as a terminal shows at once.
+func Fit(out io.Writer, text []byte) []byte {
+	f, ok := out.(*os.File)
+	if !ok {
+		return text
+	}
+	_, height, err := term.GetSize(int(f.Fd()))
+	if err != nil || height < 2 {
+		return text
+	}
+	return firstLines(text, height-1)
+}
+
+func firstLines(text []byte, n int) []byte {
+	end := 0
+	for range n {
+		at := bytes.IndexByte(text[end:], '\n')
+		if at < 0 {
+			return text
+		}
+		end += at + 1
+	}
+	return text[:end]
+}
+
 // Is reports whether a reader or writer is a terminal.
 func Is(w any) bool {
 	f, ok := w.(*os.File)

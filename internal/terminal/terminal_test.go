@@ -63,3 +63,12 @@ func TestReplace(t *testing.T) {
 		t.Errorf("the next: %q", got)
 	}
 }
+
+func TestFirstLines(t *testing.T) {
+	t.Parallel()
+	for n, want := range []string{"", "a\n", "a\nb\n", "a\nb\nc", "a\nb\nc"} {
+		if got := string(firstLines([]byte("a\nb\nc"), n)); got != want {
+			t.Errorf("%d: %q", n, got)
+		}
+	}
+}

@@ -84,7 +84,7 @@ type eventRow struct {
 }
 
 func newEvent(k key, a *history.Archived) eventRow {
-	terms := termsOf(k, contentOf(a.Ref, a.Value).words)
+	terms := termsOf(k, words(readContent(a.Ref, a.Value, "", "").text.String()))
 	row := eventRow{key: k, Place: a.Place, Value: []byte(a.Value), Terms: new(numbers(terms)), terms: terms}
 	if math.Floor(a.Place) != float64(k.Accepted) { // the index needs them in one order
 		row.Place = float64(k.Accepted)

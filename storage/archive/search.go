@@ -26,18 +26,28 @@ type query struct {
 
 // newQuery reads the text of a span: path=value, or words.
 func newQuery(sp history.Span) query {
-	if path, value, ok := strings.Cut(sp.Search, "="); ok && path != "" && !strings.ContainsFunc(path, unicode.IsSpace) {
-		return query{Span: sp, words: words(value), field: path, value: value}
+	path, value, ok := strings.Cut(sp.Search, "=")
+	if !ok || path == "" || strings.ContainsFunc(path, unicode.IsSpace) {
+		return query{Span: sp, words: words(sp.Search)}
 	}
-	return query{Span: sp, words: words(sp.Search)}
+	q := query{Span: sp, field: path, value: value}
+	if !slices.Contains(unindexed, path) {
+		q.words = words(value)
+	}
+	return q
 }
 
 // matches reports whether an event is one that is asked for, and not only one with the same hashes.
-func (q *query) matches(c content) bool {
+func (q *query) matches(ref events.Ref, stored string) bool {
+	c := readContent(ref, stored, q.field, q.value)
 	if q.field != "" {
-		return c.fields[field{q.field, q.value}]
+		return c.found
 	}
-	return !slices.ContainsFunc(q.words, func(word string) bool { return !slices.Contains(c.words, word) })
+	have := make(map[string]bool)
+	for _, word := range words(c.text.String()) {
+		have[word] = true
+	}
+	return !slices.ContainsFunc(q.words, func(word string) bool { return !have[word] })
 }
 
 const (
@@ -47,7 +57,8 @@ const (
 
 // Search finds up to n places with the text of a span, newest first; see history.Archive. It takes some 2 s at most.
 // Without a letter or digit in the text or the value it examines all events. Of an event with more than 300 different
-// words it finds only the first ones.
+// words it finds only the first ones. It cannot search for a word that some hundred thousand events of one day have: its
+// error is events.ErrUnavailable then.
 func (s *Store) Search(ctx context.Context, sp history.Span, after history.Place, n int) (found []history.Place, next history.Place, err error) {
 	q := newQuery(sp)
 	ctx, cancel := context.WithTimeout(ctx, searchLimit)
@@ -102,8 +113,8 @@ func (s *Store) examine(ctx context.Context, q *query, day int64, after history.
 	})
 	list := make([]examined, len(rows))
 	for i, row := range rows {
-		c := contentOf(events.Ref{Company: q.Company, ID: row.Member}, string(row.Value))
-		list[i] = examined{history.Place{MS: row.Score, ID: row.Member}, q.matches(c)}
+		matches := q.matches(events.Ref{Company: q.Company, ID: row.Member}, string(row.Value))
+		list[i] = examined{history.Place{MS: row.Score, ID: row.Member}, matches}
 	}
 	return list, err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -75,6 +76,11 @@ func TestSearch(t *testing.T) {
 			{search: "metadata.amount=12.5", want: ""},
 			{search: "metadata.ok=true", want: "evt_1-A"},
 			{search: "metadata.none=null", want: ""},
+			{search: "timestamp=2026-07-01T00:00:00Z", want: "second third evt_1-A"},
+			{search: "timestamp", want: ""},
+			{search: "metadata=1", want: ""},
+			{search: "metadata.a=1", want: ""},
+			{search: "cardUuid=" + card, want: ""},
 			{search: "event=CARD_CREATED", want: "evt_1-A"},
 			{search: "id=evt_1-A", want: "evt_1-A"},
 			{search: "CAFE", want: "second third"},
@@ -165,5 +171,27 @@ func TestALongSearchHasANextPage(t *testing.T) {
 	}, "LOCK TABLE history_events_20260701 IN ACCESS EXCLUSIVE MODE")
 	if got := names(search(t, s, sp, after, 10)); got != "old edge" {
 		t.Errorf("then %q", got)
+	}
+}
+
+// An event with long names and many values takes little memory when it is written.
+func TestLongNamesTakeNoMemory(t *testing.T) {
+	t.Parallel()
+	name := strings.Repeat("n", 100_000)
+	var members strings.Builder
+	for i := range 10_000 {
+		fmt.Fprintf(&members, `,"m%d":%d`, i, i)
+	}
+	a := described(acme, "long", float64(noon), "X", `{"`+name+`":{"a":"end"`+members.String()+`}}`)
+	s := archive.New(storagetest.Open(t, storage.Options{DataDir: t.TempDir(), History: true}))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	write(t, s, a)
+	runtime.ReadMemStats(&after)
+	if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 100 {
+		t.Errorf("%d MiB were allocated", made)
+	}
+	if got := names(search(t, s, history.Span{Company: acme, Search: "metadata." + name + ".a=end"}, history.Place{}, 10)); got != "long" {
+		t.Errorf("found %q", got)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"hash/fnv"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -73,73 +74,79 @@ func tokens(terms []term, separator string) string {
 
 // content is what an event can be found by.
 type content struct {
-	fields map[field]bool
-	words  []string
+	dec   *jsontext.Decoder
+	text  strings.Builder // of all values, a line each
+	value string          // that a field is looked for
+	found bool            // the field has it
 }
 
-type field struct{ path, value string }
-
-// contentOf reads the value of an event. A damaged one has no content.
-func contentOf(ref events.Ref, value string) content {
-	stored, err := layout.Parse(ref, value)
+// readContent reads the value of an event, and looks for a field with a value. A damaged event has no content.
+func readContent(ref events.Ref, stored, path, value string) *content {
+	event, err := layout.Parse(ref, stored)
 	if err != nil {
-		return content{}
+		return &content{}
 	}
-	r := contentReader{dec: jsontext.NewDecoder(bytes.NewReader(stored.Body)), fields: map[field]bool{}}
-	if r.value("") != nil {
-		return content{}
+	c := &content{dec: jsontext.NewDecoder(bytes.NewReader(event.Body)), value: value}
+	if c.read(path, true, true) != nil {
+		return &content{}
 	}
-	return content{r.fields, words(r.text.String())}
+	return c
 }
 
-type contentReader struct {
-	dec    *jsontext.Decoder
-	fields map[field]bool
-	text   strings.Builder
-}
-
-// value reads the value at a path: the names of members with dots between them. The elements of an array have the path
-// of the array.
-func (r *contentReader) value(path string) error {
-	token, err := r.dec.ReadToken()
+// read reads the next value. If follows, path is what is left of the path of the field that is looked for: the names of
+// members with dots between them. The elements of an array have the path of the array. If indexed, so are its words.
+func (c *content) read(path string, follows, indexed bool) error {
+	token, err := c.dec.ReadToken()
 	if err != nil {
 		return err
 	}
-	switch token.Kind() {
-	case jsontext.KindBeginObject, jsontext.KindBeginArray:
-		return r.members(path, token.Kind())
-	case jsontext.KindNull:
-		return nil
-	default:
-		r.add(path, token.String())
+	kind := token.Kind()
+	if kind == jsontext.KindBeginObject || kind == jsontext.KindBeginArray {
+		return c.readAll(path, follows, indexed, kind)
+	}
+	if kind == jsontext.KindNull {
 		return nil
 	}
-}
-
-func (r *contentReader) add(path, text string) {
-	r.fields[field{path, text}] = true
-	if path != "companyUuid" && path != "timestamp" { // words that all have, or nobody asks for
-		r.text.WriteString(text)
-		r.text.WriteByte('\n')
+	text := token.String()
+	c.found = c.found || follows && path == "" && text == c.value
+	if indexed {
+		c.text.WriteString(text)
+		c.text.WriteByte('\n')
 	}
+	return nil
 }
 
-func (r *contentReader) members(path string, of jsontext.Kind) error {
+// unindexed are the members of an event that have words which all events have, or nobody asks for.
+var unindexed = []string{"companyUuid", "timestamp"}
+
+// readAll reads the values of an object or an array.
+func (c *content) readAll(path string, follows, indexed bool, of jsontext.Kind) error {
+	whole := c.dec.StackDepth() == 1 // it is the event
 	for {
-		if next := r.dec.PeekKind(); next == jsontext.KindEndObject || next == jsontext.KindEndArray {
-			_, err := r.dec.ReadToken()
+		if next := c.dec.PeekKind(); next == jsontext.KindEndObject || next == jsontext.KindEndArray {
+			_, err := c.dec.ReadToken()
 			return err
 		}
-		member := path
+		rest, onward, words := path, follows, indexed
 		if of == jsontext.KindBeginObject {
-			name, err := r.dec.ReadToken()
+			name, err := c.dec.ReadToken()
 			if err != nil {
 				return err
 			}
-			member = strings.TrimPrefix(path+"."+name.String(), ".")
+			rest, onward = step(path, name.String())
+			onward = onward && follows
+			words = indexed && (!whole || !slices.Contains(unindexed, name.String()))
 		}
-		if err := r.value(member); err != nil {
+		if err := c.read(rest, onward, words); err != nil {
 			return err
 		}
 	}
+}
+
+// step follows a path to a member, whose name may have dots.
+func step(path, name string) (rest string, follows bool) {
+	if rest, follows = strings.CutPrefix(path, name); rest == "" {
+		return rest, follows
+	}
+	return strings.CutPrefix(rest, ".")
 }

@@ -2625,6 +2625,7 @@ export interface components {
             callbackUrl: string;
             /** @enum {string} */
             outcome: "DELIVERED" | "PENDING" | "DEAD" | "CANCELLED" | "NOT_SUBSCRIBED" | "FILTERED" | "DISABLED" | "CREATED_LATER" | "NOT_MATCHED";
+            /** @description What happened in words, with the last answer, what the delivery waits for and until when. The text may change. */
             detail: string;
             /** @description The error of the filter on the event; absent if the filter did not fail. */
             filterError?: string;

@@ -14,7 +14,7 @@ var deliveryTable = table{
 	{"STATUS", "status"},
 	{"ANSWER", "statusCode or error"},
 	{"TRIES", "attemptCount"},
-	{"NEXT", "since nextAttemptAt"},
+	{"NEXT", "until nextAttemptAt"},
 	{"AGE", "since createdAt"},
 	{"EVENT", "event"},
 	{"REASON", "reason"},
@@ -47,8 +47,8 @@ type deliveryFilters struct {
 	ErrorClass     []string   `help:"${only} whose last attempt ended with this error, such as timeout, connect, tls or http_5xx; may repeat."`
 	StatusCodeFrom *int       `help:"${only} whose last attempt was answered with this status code or above."`
 	StatusCodeTo   *int       `help:"${only} whose last attempt was answered with this status code or below."`
-	From           *moment    `name:"since" aliases:"from" help:"Events accepted since this time, or since this long ago (2h, 3d), today, yesterday or a date."`
-	To             *moment    `name:"until" aliases:"to" help:"Events accepted until this time, or until this long ago (2h, 3d), today, yesterday or a date."`
+	From           *moment    `name:"since" aliases:"from" help:"Events accepted since this time, since this long ago (2h, 3d), or since the beginning of today, yesterday or a date."`
+	To             *moment    `name:"until" aliases:"to" help:"Events accepted until this time, until this long ago (2h, 3d), or until the beginning of today, yesterday or a date."`
 }
 
 type deliveryListCmd struct {

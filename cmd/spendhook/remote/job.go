@@ -73,17 +73,17 @@ func (s *session) printJob(ctx context.Context, wait bool, of func(*session, uui
 // await shows a job until the job ends. It returns an error if cards of the job were not created.
 func (s *session) await(ctx context.Context, read readJob) error {
 	failed := ""
-	err := s.watch(ctx, func(out io.Writer) (bool, error) {
+	err := s.watch(ctx, func(out io.Writer) (state string, ended bool, err error) {
 		text, err := readBody(read(ctx))
 		if err != nil {
-			return false, err
+			return "", false, err
 		}
 		whole, err := parse(text)
 		if err != nil {
-			return false, err
+			return "", false, err
 		}
 		failed = whole.at("failed")
-		return whole.at("finishedAt") != "", s.output.print(out, text)
+		return string(text), whole.at("finishedAt") != "", s.output.print(out, text)
 	})
 	if err == nil && failed != "" && failed != "0" { // only bulk creations of cards have this field
 		return fmt.Errorf("%s cards were not created; the items of the job have the reasons", failed)

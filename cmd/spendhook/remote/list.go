@@ -3,6 +3,7 @@ package remote
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"iter"
@@ -34,29 +35,30 @@ const watchEvery = 2 * time.Second
 
 // list prints a list: one page, or all.
 func (s *session) list(ctx context.Context, flags listFlags, t table, read readPage) error {
-	show := func(out io.Writer) error {
-		items, more, err := collect(ctx, flags, read)
-		if err != nil {
-			return err
-		}
-		if more && s.output.Format == "table" {
-			fmt.Fprintln(s.term.Err, "There are more pages: add --all.")
-		}
-		return s.output.printList(out, t, items)
+	if flags.Watch {
+		return s.watch(ctx, func(out io.Writer) (state string, ended bool, err error) {
+			items, _, err := collect(ctx, flags, read)
+			return fmt.Sprint(items), false, errors.Join(err, s.output.printList(out, t, items))
+		})
 	}
-	if !flags.Watch {
-		return show(s.term.Out)
+	items, more, err := collect(ctx, flags, read)
+	if err != nil {
+		return err
 	}
-	return s.watch(ctx, func(out io.Writer) (bool, error) { return false, show(out) })
+	if more && s.output.Format == "table" {
+		fmt.Fprintln(s.term.Err, "There are more pages: add --all.")
+	}
+	return s.output.printList(s.term.Out, t, items)
 }
 
 // watch shows the output of show repeatedly, until show reports the end or ctx ends. On a terminal each output
-// replaces the one before, and nothing else; elsewhere it prints each changed output.
-func (s *session) watch(ctx context.Context, show func(io.Writer) (ended bool, err error)) error {
+// replaces the one before, and nothing else, as far as it has lines; elsewhere it prints each output with a new state.
+func (s *session) watch(ctx context.Context, show func(io.Writer) (state string, ended bool, err error)) error {
 	var last []byte
-	for {
+	shown := ""
+	for first := true; ; first = false {
 		var now bytes.Buffer
-		ended, err := show(&now)
+		state, ended, err := show(&now)
 		if err != nil {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // the command was interrupted
@@ -65,11 +67,13 @@ func (s *session) watch(ctx context.Context, show func(io.Writer) (ended bool, e
 		}
 		switch {
 		case terminal.Is(s.term.Out):
-			fmt.Fprint(s.term.Out, terminal.Replace(last, now.Bytes()))
-		case !bytes.Equal(now.Bytes(), last):
+			fits := terminal.Fit(s.term.Out, now.Bytes())
+			fmt.Fprint(s.term.Out, terminal.Replace(last, fits))
+			last = fits
+		case first || state != shown:
 			fmt.Fprintf(s.term.Out, "%s", now.Bytes())
 		}
-		last = now.Bytes()
+		shown = state
 		if ended || !pause.For(ctx, watchEvery) {
 			return nil
 		}

@@ -240,7 +240,7 @@ func (c *egressAddressListCmd) Run(ctx context.Context, s *session) error {
 type companyCmd struct {
 	group
 
-	Export companyExportCmd `cmd:"" help:"Write what is stored of a company as NDJSON, such as for a request under data protection law." example:"spendhook company export 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 > acme.ndjson"`
+	Export companyExportCmd `cmd:"" help:"Write a company's subscribers, events, deliveries, jobs, cards, reimbursements, locations and audit log as NDJSON, such as for a request under data protection law. What the token may not read is named at the end." example:"spendhook company export 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 > acme.ndjson"`
 	Erase  companyEraseCmd  `cmd:"" help:"Erase the data that a company has now: subscribers, secrets, payloads, recorded answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
 }
 
@@ -248,8 +248,8 @@ type companyExportCmd struct {
 	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the company."`
 }
 
-// Run writes the company's data as it reads them, one item a line. It returns an error if it could not read all.
-func (c *companyExportCmd) Run(ctx context.Context, s *session) error {
+// Run writes the company's data as it reads them, one item a line. It returns an error that names what it could not read.
+func (c *companyExportCmd) Run(ctx context.Context, s *session) (failed error) {
 	s.connection.CompanyUUID = &c.UUID
 	for _, part := range []struct {
 		kind string
@@ -259,16 +259,16 @@ func (c *companyExportCmd) Run(ctx context.Context, s *session) error {
 		{"event", pages(s, s.ListEvents)},
 		{"delivery", pages(s, s.ListDeliveries)},
 		{"job", pages(s, s.ListJobs)},
-		{"audit", pages(s, s.ListAudit)},
 		{"card", pages(s, s.ListCards)},
 		{"reimbursement", pages(s, s.ListReimbursements)},
 		{"location", pages(s, s.ListLocations)},
+		{"audit", pages(s, s.ListAudit)},
 	} {
 		if err := s.export(ctx, part.kind, part.read); err != nil {
-			return fmt.Errorf("the export is incomplete: %ss: %w", part.kind, err)
+			failed = errors.Join(failed, fmt.Errorf("the export has not all of the kind %s: %w", part.kind, err))
 		}
 	}
-	return nil
+	return failed
 }
 
 func (s *session) export(ctx context.Context, kind string, read readPage) error {

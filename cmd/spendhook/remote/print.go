@@ -25,32 +25,43 @@ type output struct {
 }
 
 // column is a column of a table: the heading, and the path of the value in an item. "a or b" is the first of two values
-// that there is, "since a" the time since a, or until then.
+// that there is, "since a" the time since a, "until a" the time until a.
 type column struct{ heading, path string }
 
 func (c column) of(item node, now time.Time) string {
 	if path, ok := strings.CutPrefix(c.path, "since "); ok {
-		return since(item.at(path), now)
+		return ago(item.at(path), now)
+	}
+	if path, ok := strings.CutPrefix(c.path, "until "); ok {
+		return until(item.at(path), now)
 	}
 	first, second, _ := strings.Cut(c.path, " or ")
 	return cmp.Or(item.at(first), item.at(second))
 }
 
-// since tells how long ago a time is, or in how long it comes, roughly.
-func since(text string, now time.Time) string {
+// ago tells roughly how long ago a time is.
+func ago(text string, now time.Time) string {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		return text
 	}
-	d := now.Sub(at)
-	if d < 0 {
-		return "in " + roughly(-d)
+	return roughly(now.Sub(at))
+}
+
+// until tells roughly in how long a time comes.
+func until(text string, now time.Time) string {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	switch {
+	case err != nil:
+		return text
+	case at.After(now):
+		return "in " + roughly(at.Sub(now))
 	}
-	return roughly(d)
+	return "due"
 }
 
 func roughly(d time.Duration) string {
-	switch {
+	switch d = max(d, 0); { // clocks differ
 	case d < 2*time.Minute:
 		return fmt.Sprintf("%ds", int(d.Seconds()))
 	case d < 2*time.Hour:

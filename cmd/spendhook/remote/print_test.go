@@ -36,7 +36,7 @@ func TestOutputHasNoControlCharacters(t *testing.T) {
 	for _, format := range []string{"table", "json", "yaml"} {
 		for _, in := range []string{text, raw} {
 			var b strings.Builder
-			if err := (output{format}).print(&b, []byte(in)); err != nil {
+			if err := (output{Format: format}).print(&b, []byte(in)); err != nil {
 				t.Fatal(err)
 			}
 			for _, r := range b.String() {
@@ -59,7 +59,7 @@ func TestTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"code or error": "503", "status or error": "http_5xx", "status or none": "", "since at": "2m", "since next": "in 2d",
+		"code or error": "503", "status or error": "http_5xx", "status or none": "", "since at": "2m", "until next": "in 2d", "until at": "due", "since next": "0s", "until none": "",
 		"since health.at": "0s", "since none": "", "error": "http_5xx",
 	} {
 		if got := (column{"", path}).of(item, now); got != want {
@@ -81,7 +81,7 @@ func TestAnObjectWithATable(t *testing.T) {
 		"name":  "a\n",
 	} {
 		var b strings.Builder
-		err := output{format}.printWith(&b, []byte(text), "attempts", table{{"ATTEMPT", "number"}, {"STATUS", "statusCode"}})
+		err := output{Format: format}.printWith(&b, []byte(text), "attempts", table{{"ATTEMPT", "number"}, {"STATUS", "statusCode"}})
 		if err != nil || b.String() != want {
 			t.Errorf("%s: %q, %v", format, b.String(), err)
 		}

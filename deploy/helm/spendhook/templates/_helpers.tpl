@@ -48,13 +48,18 @@ priorityClassName: {{ . }}
 {{- define "spendhook.probes" -}}
 startupProbe:
   httpGet: {path: /healthz, port: admin}
-  {{- toYaml .Values.probes.startup | nindent 2 }}
+  {{- with .Values.probes.startup }}{{ toYaml . | nindent 2 }}{{ end }}
 livenessProbe:
   httpGet: {path: /healthz, port: admin}
-  {{- toYaml .Values.probes.liveness | nindent 2 }}
+  {{- with .Values.probes.liveness }}{{ toYaml . | nindent 2 }}{{ end }}
 readinessProbe:
   httpGet: {path: /readyz, port: admin}
-  {{- toYaml .Values.probes.readiness | nindent 2 }}
+  {{- with .Values.probes.readiness }}{{ toYaml . | nindent 2 }}{{ end }}
+{{- end }}
+
+{{/* The strategy of a deployment: Recreate must not have the values of rolling updates, which are the default. */}}
+{{- define "spendhook.strategy" -}}
+{{- if eq (default "" .Values.strategy.type) "Recreate" }}type: Recreate{{ else }}{{ toYaml .Values.strategy }}{{ end }}
 {{- end }}
 
 {{/* The environment variable of Go's memory limit, for resources with one. */}}
