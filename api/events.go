@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -20,9 +19,9 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/events"
-	"spendhook/events/eventtype"
 	"spendhook/events/history"
 	"spendhook/events/publish"
+	"spendhook/internal/invalid"
 	"spendhook/internal/tracing"
 	"spendhook/subscribers/registry"
 )
@@ -62,11 +61,9 @@ func isArray(body []byte) bool {
 // prepareEvent sets the trace of an event, and its company to that of the token or the query. It refuses
 // another company, and types that are reserved for operational events.
 func (q *request) prepareEvent(e *events.Event) error {
-	if strings.HasPrefix(e.ID, events.OwnPrefix) {
-		return fieldProblem("id", "RESERVED", "must not begin with %s: such ids belong to this service", events.OwnPrefix)
-	}
-	if eventtype.Reserved(e.Type) {
-		return fieldProblem("event", "EVENT_TYPE_RESERVED", "is reserved for the operational events of this service")
+	var problems invalid.Error
+	if publish.CheckEmitted(&problems, e); problems.OrNil() != nil {
+		return &problems
 	}
 	company, err := companyIn(q.Company, q.named, optional(e.CompanyUUID))
 	if company != nil {

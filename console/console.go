@@ -26,6 +26,7 @@ import (
 	"spendhook/dispatcher/traffic"
 	"spendhook/events/eventtype"
 	"spendhook/events/history"
+	"spendhook/events/publish"
 	"spendhook/internal/clock"
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
@@ -44,6 +45,7 @@ type Options struct {
 	Health      *health.Store
 	Registry    *registry.Registry
 	Events      *history.Reader
+	Publisher   *publish.Publisher
 	Catalogue   *eventtype.Catalogue
 	EventTypes  *eventtype.Store
 	Deliveries  *store.Store
@@ -61,6 +63,8 @@ type Options struct {
 	// Certificates are the client certificates that deliveries present.
 	Certificates *certificate.Store
 
+	// Full reports whether the Redis of a company is above its high-water mark: then the company gets no new subscribers.
+	Full func(company uuid.UUID) bool
 	// Login signs users in; nil: only links open sessions.
 	Login *login.Login
 	// Accepts reports whether tokens like the one that asked for a link, or logins like that of a user, are still
@@ -126,6 +130,7 @@ const (
 	readSubscribers  = "subscribers:read"
 	writeSubscribers = "subscribers:write"
 	readEvents       = "events:read"
+	writeEvents      = "events:write"
 	readDeliveries   = "deliveries:read"
 	writeDeliveries  = "deliveries:write"
 	readCards        = "cards:read"
@@ -143,9 +148,11 @@ func (s *server) routes() {
 
 	s.page("GET /console/{$}", anyone, forCompanyOrAll(s.overview))
 	s.page("GET /console/subscribers", readSubscribers, forCompanyOrAll(s.subscribers))
+	s.page("GET /console/subscribers/new", writeSubscribers, forCompany(s.newSubscriber))
 	s.page("GET /console/subscribers/{uuid}", readSubscribers, forID(s.subscriber))
 	s.page("GET /console/subscribers/{uuid}/edit", writeSubscribers, forID(s.editSubscriber))
 	s.page("GET /console/events", readEvents, forCompanyOrAll(s.events))
+	s.page("GET /console/events/new", writeEvents, forCompany(s.newEvent))
 	s.page("GET /console/events/{company}/{id}", readEvents, forEvent(s.event))
 	s.page("GET /console/events/{company}/{id}/body", readEvents, forEvent(s.eventBody))
 	s.page("GET /console/deliveries", readDeliveries, forCompanyOrAll(s.deliveries))
@@ -163,6 +170,9 @@ func (s *server) routes() {
 	s.page("GET /console/", anyone, func(context.Context, *visit) error { return errNoPage })
 
 	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.signOut)
+	s.change("POST /console/subscribers/new", writeSubscribers, forCompany(s.createSubscriber))
+	s.change("POST /console/subscribers/new/filter-test", writeSubscribers, forCompany(s.tryNew))
+	s.change("POST /console/subscribers/{uuid}/delete", writeSubscribers, forID(s.deleteSubscriber))
 	s.form("POST /console/subscribers/{uuid}/edit", testTimeout, mayChange(writeSubscribers), forID(s.updateSubscriber))
 	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, forID(s.try))
 	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, forID(s.pause))
@@ -175,6 +185,8 @@ func (s *server) routes() {
 	s.form("POST /console/subscribers/{uuid}/test", testTimeout, mayChange(writeSubscribers), forID(s.testSubscriber))
 	s.form("POST /console/subscribers/{uuid}/verify", testTimeout, mayChange(writeSubscribers), forID(s.verifySubscriber))
 	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, forID(s.recover))
+	s.change("POST /console/events/new", writeEvents, forCompany(s.emit))
+	s.form("POST /console/events/{company}/{id}/erase", pageTimeout, mayErase, forEvent(s.erase))
 	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, forEvent(s.replay))
 	s.form("POST /console/deliveries/{id}/verify", pageTimeout, func(g *session.Grant) bool { return g.May(readDeliveries) }, forCompany(s.verify))
 	s.change("POST /console/deliveries/{id}/retry", writeDeliveries, forCompany(s.retry))
@@ -182,6 +194,14 @@ func (s *server) routes() {
 	s.change("POST /console/deliveries/count", writeDeliveries, forCompany(s.countMatching))
 	s.change("POST /console/jobs/{uuid}/start", writeDeliveries, forID(s.changeCounted))
 	s.change("POST /console/jobs/{uuid}/cancel", writeDeliveries, forID(s.cancelJob))
+	s.form("POST /console/event-types", pageTimeout, mayDocument, s.putEventType)
+	s.form("POST /console/event-types/delete", pageTimeout, mayDocument, s.removeEventType)
 	s.change("POST /console/quarantine/retry", operator, s.retryQuarantined)
 	s.change("POST /console/quarantine/drop", operator, s.dropQuarantined)
 }
+
+// mayErase: an erasure changes an event and its deliveries.
+func mayErase(g *session.Grant) bool { return g.MayChange(writeEvents) && g.MayChange(writeDeliveries) }
+
+// mayDocument: event types are those of all companies. Support people have the scope platform, too, to see all companies.
+func mayDocument(g *session.Grant) bool { return g.MayChange(platform) && g.MayChange(operator) }

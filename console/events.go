@@ -162,6 +162,15 @@ func (s *server) event(ctx context.Context, v *visit, ref events.Ref) error {
 	return nil
 }
 
+// erase removes the payload of an event.
+func (s *server) erase(ctx context.Context, v *visit, ref events.Ref) error {
+	v.setAuditEntry("event.erase", "", &ref.Company, "event", ref.ID)
+	if err := s.opts.Deliveries.Erase(ctx, ref); err != nil {
+		return err
+	}
+	return v.done(eventPath(ref), "erased")
+}
+
 // outcome is a verdict with the number of subscribers that have it.
 type outcome struct {
 	Verdict inspect.Verdict

@@ -19,6 +19,8 @@ import (
 	"spendhook/dispatcher/tail"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
+	"spendhook/events/eventtype"
+	"spendhook/events/publish"
 	"spendhook/internal/cursor"
 	"spendhook/internal/invalid"
 	"spendhook/internal/redisx"
@@ -63,6 +65,13 @@ var known = []struct {
 	{events.ErrNotFound, http.StatusNotFound, "There is no such event", "The event was never accepted, or its retention has ended."},
 	{events.ErrCompacted, http.StatusGone, "The payload was removed", "The event settled long ago, and only its id is kept. Its source may still have the payload."},
 	{events.ErrSearching, http.StatusTooManyRequests, "A search is in progress", "Another search of your company, or several of other companies, must end first. Try again in a moment."},
+	{publish.ErrConflict, http.StatusConflict, "Nothing was sent", "The id is known with other content."},
+	{publish.ErrBacklogFull, http.StatusTooManyRequests, "Nothing was sent", "The company has the maximum number of pending events. Try again when some are delivered."},
+	{publish.ErrStorageFull, http.StatusServiceUnavailable, "No memory is left", "Redis has no memory left for the company. Try again when some events are delivered."},
+	{eventtype.ErrNotFound, http.StatusNotFound, "Nothing was removed", "The type has no stored documentation."},
+	{eventtype.ErrFixed, http.StatusConflict, "Nothing was changed", "The daemon defines this type."},
+	{eventtype.ErrFull, http.StatusConflict, "Nothing was changed", "The maximum number of types, or of their bytes, is stored."},
+	{subscribers.ErrQuota, http.StatusConflict, "Nothing was created", "The company has the maximum number of subscribers."},
 	{subscribers.ErrNotFound, http.StatusNotFound, "There is no such subscriber", "The subscriber was deleted, or never existed."},
 	{subscribers.ErrConflict, http.StatusConflict, "Nothing was changed", "Another subscriber of the company has this callback URL."},
 	{subscribers.ErrUnverified, http.StatusConflict, "Not verified", "The callback URL of the subscriber must be verified first."},

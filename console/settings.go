@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,8 +31,9 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 		return new(strings.TrimSpace(strings.ReplaceAll(form.Get(field), "\r\n", "\n")))
 	}
 	in.Name, in.CallbackURL = text("name"), text("callbackUrl")
-	if list := text("events"); list != nil {
-		in.Events = new(strings.FieldsFunc(*list, func(c rune) bool { return c == '\n' || c == ',' || c == ' ' || c == '\t' }))
+	if list := text("events"); list != nil { // the ticked types, and others
+		all := strings.Join(append(slices.Clone(form["type"]), *list), "\n")
+		in.Events = new(strings.FieldsFunc(all, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }))
 	}
 	if list := text("contacts"); list != nil {
 		in.Contacts = new([]secret.Text)
@@ -53,6 +55,9 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	if revision := form.Get("revision"); revision != "" {
 		in.Revisions = []string{revision}
 	}
+	if in.Headers, err = headers(text("headers"), form["header"]); err != nil {
+		return in, fields, err
+	}
 	if in.StopOn, err = numbers("stopOn", text("stopOn")); err != nil {
 		return in, fields, err
 	}
@@ -65,6 +70,37 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 		}
 	}
 	return in, fields, nil
+}
+
+// headers reads one header a line; nil: they are not changed. Of the headers that the form was shown with, one without a
+// line is removed, and one with callback.HiddenValue keeps its value.
+func headers(text *string, shown []string) (map[string]*secret.Text, error) {
+	if text == nil {
+		return nil, nil //nolint:nilnil // they are not changed
+	}
+	changes := map[string]*secret.Text{}
+	for _, name := range shown {
+		changes[name] = nil
+	}
+	var problems invalid.Error
+	given := map[string]bool{}
+	for line := range strings.Lines(*text) {
+		name, value, colon := strings.Cut(strings.TrimSpace(line), ":")
+		name, value = textproto.CanonicalMIMEHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value)
+		switch {
+		case name == "" && !colon:
+		case !colon:
+			problems.Add("headers", "INVALID", "must be a name, a colon and a value on each line")
+		case given[name]:
+			problems.Add("headers", "DUPLICATE", "name %s twice", name)
+		case value == callback.HiddenValue && slices.Contains(shown, name):
+			delete(changes, name)
+		default:
+			changes[name] = new(secret.Text(value))
+		}
+		given[name] = true
+	}
+	return changes, problems.OrNil()
 }
 
 // oauthOf reads where an access token is fetched: nowhere without a URL. Without a secret, the stored one stays.
@@ -121,6 +157,7 @@ func readRate(perSecond, burst string) (*subscribers.RateLimit, error) {
 
 // asEdited returns the subscriber with the values of its form, to show the form again.
 func asEdited(sub subscribers.Subscriber, in subscribers.Settings) subscribers.Subscriber {
+	set(&sub.Events, in.Events)
 	set(&sub.Name, in.Name)
 	set(&sub.CallbackURL, in.CallbackURL)
 	set(&sub.Filter, in.Filter)
@@ -173,14 +210,23 @@ func (s *server) try(ctx context.Context, v *visit, company, id uuid.UUID) error
 	if err != nil {
 		return err
 	}
+	return s.showTrial(ctx, v, sub)
+}
+
+// tryNew is try for a subscriber that does not exist yet.
+func (s *server) tryNew(ctx context.Context, v *visit, company uuid.UUID) error {
+	return s.showTrial(ctx, v, subscribers.Subscriber{CompanyUUID: company})
+}
+
+func (s *server) showTrial(ctx context.Context, v *visit, sub subscribers.Subscriber) error {
 	in, _, _ := v.settings() // both expressions are read before a field can be wrong
 	tried, err := s.trialOf(ctx, v, sub, in)
 	if err != nil {
 		return err
 	}
-	page := s.newEditPage(asEdited(sub, in))
-	page.EventList, page.Addresses, page.Tried = v.r.PostFormValue("events"), v.r.PostFormValue("contacts"), &tried
-	v.show("edit", "Edit "+sub.Name, page)
+	page := s.sentPage(v, sub, in)
+	page.New, page.Tried = sub.UUID == uuid.Nil, &tried
+	v.showForm(page)
 	return nil
 }
 

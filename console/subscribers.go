@@ -15,7 +15,10 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/traffic"
+	"spendhook/events/eventtype"
+	"spendhook/events/publish"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
@@ -259,14 +262,32 @@ func latest(history []health.Change, n int) []health.Change {
 	return history
 }
 
+// editPage is the form of a subscriber.
 type editPage struct {
 	subscribers.Subscriber
 
-	EventList string
-	Addresses string   // of the contacts
-	Known     []string // event types
+	New       bool
+	Types     []chosenType
+	Patterns  string // event types that are not in the catalogue, and patterns
+	Addresses string // of the contacts
+	Lines     string // of the headers
 	Problem   *problem
 	Tried     *trial
+}
+
+// chosenType is an event type of the catalogue.
+type chosenType struct {
+	eventtype.Type
+
+	Chosen bool
+}
+
+// Path returns where the form is sent, without its last part.
+func (p editPage) Path() string {
+	if p.New {
+		return "/console/subscribers/new"
+	}
+	return "/console/subscribers/" + p.UUID.String()
 }
 
 func (s *server) editSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
@@ -274,18 +295,53 @@ func (s *server) editSubscriber(ctx context.Context, v *visit, company, id uuid.
 	if err != nil {
 		return err
 	}
-	v.show("edit", "Edit "+sub.Name, s.newEditPage(sub))
+	v.showForm(s.newEditPage(sub))
 	return nil
 }
 
+// newSubscriber shows an empty form, with the event type in the query.
+func (s *server) newSubscriber(_ context.Context, v *visit, _ uuid.UUID) error {
+	page := s.newEditPage(subscribers.Subscriber{Events: v.list("event")})
+	page.New = true
+	v.showForm(page)
+	return nil
+}
+
+// showForm shows the form of a subscriber. With a problem, its status is that of the answer.
+func (v *visit) showForm(page editPage) {
+	status, title := http.StatusOK, "Edit "+page.Name
+	if page.New {
+		title = "New subscriber"
+	}
+	if page.Problem != nil {
+		status = page.Problem.Status
+	}
+	v.render(status, "edit", title, page)
+}
+
 func (s *server) newEditPage(sub subscribers.Subscriber) editPage {
-	page := editPage{Subscriber: sub, EventList: strings.Join(sub.Events, "\n")}
+	page := editPage{Subscriber: sub}
+	for _, t := range s.opts.Catalogue.Types() {
+		page.Types = append(page.Types, chosenType{t, slices.Contains(sub.Events, t.Name)})
+	}
+	for _, name := range sub.Events {
+		if !slices.ContainsFunc(page.Types, func(t chosenType) bool { return t.Name == name }) {
+			page.Patterns += name + "\n"
+		}
+	}
 	for _, c := range sub.Contacts {
 		page.Addresses += c.Address + "\n"
 	}
-	for _, t := range s.opts.Catalogue.Types() {
-		page.Known = append(page.Known, t.Name)
+	for _, h := range sub.Headers {
+		page.Lines += h.Name + ": " + callback.HiddenValue + "\n"
 	}
+	return page
+}
+
+// sentPage is newEditPage with what the form sent, to show the form again.
+func (s *server) sentPage(v *visit, sub subscribers.Subscriber, in subscribers.Settings) editPage {
+	page := s.newEditPage(asEdited(sub, in))
+	page.Addresses, page.Lines, page.Revision = v.r.PostFormValue("contacts"), v.r.PostFormValue("headers"), v.r.PostFormValue("revision")
 	return page
 }
 
@@ -329,9 +385,49 @@ func (s *server) updateSubscriber(ctx context.Context, v *visit, company, id uui
 		return readErr
 	}
 	v.entry = nil // it was refused
-	page := s.newEditPage(asEdited(sub, settings))
-	page.EventList, page.Addresses = v.r.PostFormValue("events"), v.r.PostFormValue("contacts")
-	page.Problem, page.Revision = &p, v.r.PostFormValue("revision")
-	v.render(p.Status, "edit", "Edit "+sub.Name, page)
+	page := s.sentPage(v, sub, settings)
+	page.Problem = &p
+	v.showForm(page)
 	return nil
+}
+
+// createSubscriber shows the signing secret once. A reload of the answer creates nothing: the callback URL is taken.
+func (s *server) createSubscriber(ctx context.Context, v *visit, company uuid.UUID) error {
+	settings, _, err := v.settings()
+	var sub subscribers.Subscriber
+	if err == nil && s.opts.Full(company) {
+		err = publish.ErrStorageFull
+	}
+	if err == nil {
+		sub, err = s.opts.Subscribers.Create(ctx, company, settings)
+	}
+	if err != nil {
+		p := problemOf(err)
+		if p.Status >= http.StatusInternalServerError {
+			return err
+		}
+		page := s.sentPage(v, subscribers.Subscriber{}, settings)
+		page.New, page.Problem = true, &p
+		v.showForm(page)
+		return nil
+	}
+	v.setAuditEntry("subscriber.create", "", &company, "subscriber", sub.UUID.String())
+	v.show("created", "Subscriber created", createdPage{&sub, sub.Secrets[0].Key.Reveal()})
+	return nil
+}
+
+// createdPage has the secret of a new subscriber.
+type createdPage struct {
+	*subscribers.Subscriber
+
+	Secret string
+}
+
+// deleteSubscriber deletes the subscriber that the form was shown with, not one that was changed since.
+func (s *server) deleteSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	v.setAuditEntry("subscriber.delete", "", &company, "subscriber", id.String())
+	if err := s.opts.Subscribers.Delete(ctx, company, id, v.Query("revision")); err != nil {
+		return err
+	}
+	return v.done("/console/subscribers", "deleted")
 }

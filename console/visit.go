@@ -284,6 +284,9 @@ func (v *visit) Query(name string) string {
 	return string(text[:min(len(text), 300)])
 }
 
+// field returns a field of the form, without the space around it.
+func (v *visit) field(name string) string { return strings.TrimSpace(v.r.PostFormValue(name)) }
+
 // list returns a parameter as a list with one item, and nil if the parameter is empty.
 func (v *visit) list(name string) []string {
 	if text := v.Query(name); text != "" {

@@ -50,7 +50,9 @@ func TestConsoleScreenshots(t *testing.T) {
 		{"subscribers", "/console/subscribers", nil},
 		{"subscriber", "/console/subscribers/" + w.failing, nil},
 		{"edit", "/console/subscribers/" + w.failing + "/edit", nil},
+		{"new-subscriber", "/console/subscribers/new", nil},
 		{"events", "/console/events", nil},
+		{"new-event", "/console/events/new?event=PAYMENT_PAID", nil},
 		{"event", "/console/events/" + developerCompany.String() + "/" + w.event + "?payload=true", nil},
 		{"deliveries", "/console/deliveries", nil},
 		{"dead", "/console/dead", nil},
@@ -62,7 +64,7 @@ func TestConsoleScreenshots(t *testing.T) {
 		{"quarantine", "/console/quarantine", nil},
 	})
 	w.enterAll(b)
-	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"system", "/console/system", nil}})
+	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"system", "/console/system", nil}, {"event-types-all", "/console/event-types?name=CARD_CREATED", nil}})
 }
 
 // startJobs counts the dead letters of the failing subscriber, and recovers what the other one missed.

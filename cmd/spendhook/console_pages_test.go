@@ -21,7 +21,8 @@ import (
 // paths returns the pages of the console, for a company with data of every kind.
 func (w *story) paths() []string {
 	return []string{
-		"/console/", "/console/?span=7d", "/console/subscribers", "/console/subscribers/" + w.failing, "/console/subscribers/" + w.failing + "/edit",
+		"/console/", "/console/?span=7d", "/console/subscribers", "/console/subscribers/" + w.failing, "/console/subscribers/" + w.failing + "/edit", "/console/subscribers/new",
+		"/console/events/new?event=PAYMENT_PAID",
 		"/console/events", "/console/events/" + developerCompany.String() + "/" + w.event + "?payload=true", "/console/deliveries?status=DEAD", "/console/dead",
 		"/console/deliveries/" + w.event + "." + w.failing, "/console/tail", "/console/jobs", "/console/audit", "/console/event-types", "/console/quarantine",
 		"/console/no-such-page",
@@ -71,6 +72,9 @@ func TestConsoleIsAccessible(t *testing.T) {
 		b.run(chromedp.EmulateViewport(360, 780))
 		b.visit(path)
 		b.fits(path, 360)
+		if wide := b.evaluate(`[...document.querySelectorAll(":not(details) > .wide")].filter((e) => e.scrollWidth > e.clientWidth + 1).map((e) => e.outerHTML.slice(0, 200)).join(" | ")`); wide != "" {
+			b.t.Errorf("%s: a table is wider than a phone: %s", path, wide)
+		}
 	}
 	for _, path := range w.paths() {
 		check(path)

@@ -77,7 +77,42 @@ function showCurrent() {
   if (nav && nav.scrollWidth > nav.clientWidth) nav.scrollLeft = link.offsetLeft - (nav.clientWidth - link.offsetWidth) / 2;
 }
 
+// finds hides the labels of a list that do not have what is typed in its search box.
+function finds(root) {
+  for (const box of root.querySelectorAll("[data-find]")) {
+    box.closest("[data-script]").hidden = false;
+    box.addEventListener("input", () => {
+      for (const label of document.getElementById(box.dataset.find).children) {
+        label.hidden = !(label.textContent + label.title).toLowerCase().includes(box.value.trim().toLowerCase());
+      }
+    });
+  }
+}
+
+// In a narrow window a row of a list is a block that names its columns, and filters that are not used are folded.
+function narrow(root) {
+  for (const table of root.querySelectorAll("table.rows:not([data-named]), section > .wide > table:not([data-named])")) {
+    if (!table.tBodies.length) continue;
+    table.dataset.named = "";
+    const names = [...table.querySelectorAll("thead th")].map((th) => th.textContent.trim());
+    for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, i) => { cell.dataset.name = names[i]; });
+  }
+  for (const form of root.querySelectorAll("form.filters:not([data-fold])")) {
+    const used = [...new FormData(form)].some(([name, value]) => value && name !== "company");
+    const button = document.createElement("button");
+    const fold = (folded) => { form.dataset.fold = folded; button.setAttribute("aria-expanded", !folded); };
+    button.type = "button";
+    button.className = "fold";
+    button.textContent = "Filter";
+    button.addEventListener("click", () => fold(form.dataset.fold !== "true"));
+    form.prepend(button);
+    fold(!used);
+  }
+}
+
 function dress(root) {
+  finds(root);
+  narrow(root);
   localTimes(root);
   boxes(root);
   copies(root);

@@ -22,10 +22,10 @@ const maxTargets = 20
 // scopesOf has the scopes of each role. Those of the roles for all companies have "platform".
 var scopesOf = map[string][]string{
 	"operator": {
-		"subscribers:read", "subscribers:write", "events:read", "deliveries:read", "deliveries:write", "cards:read", "operator", "platform",
+		"subscribers:read", "subscribers:write", "events:read", "events:write", "deliveries:read", "deliveries:write", "cards:read", "operator", "platform",
 	},
 	"support":         {"subscribers:read", "events:read", "deliveries:read", "deliveries:write", "platform"},
-	"company-admin":   {"subscribers:read", "subscribers:write", "events:read", "deliveries:read", "deliveries:write", "cards:read"},
+	"company-admin":   {"subscribers:read", "subscribers:write", "events:read", "events:write", "deliveries:read", "deliveries:write", "cards:read"},
 	"company-support": {"subscribers:read", "events:read", "deliveries:read", "deliveries:write"},
 	"company-reader":  {"subscribers:read", "events:read", "deliveries:read"},
 }

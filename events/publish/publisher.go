@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,16 @@ var (
 	// ErrClosed means that the publisher is closed; nothing was accepted.
 	ErrClosed = errors.New("event publisher is closed")
 )
+
+// CheckEmitted adds a problem for an id or a type that only the daemon itself gives an event.
+func CheckEmitted(problems *invalid.Error, e *events.Event) {
+	if strings.HasPrefix(e.ID, events.OwnPrefix) {
+		problems.Add("id", "RESERVED", "must not begin with %s: such ids belong to this service", events.OwnPrefix)
+	}
+	if eventtype.Reserved(e.Type) {
+		problems.Add("event", "EVENT_TYPE_RESERVED", "is reserved for the operational events of this service")
+	}
+}
 
 // Status says how an event was answered.
 type Status string
