@@ -13,6 +13,7 @@ import (
 	"spendhook/console/session"
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/requests"
@@ -64,6 +65,7 @@ var known = []struct {
 	{errBusy, http.StatusServiceUnavailable, "Too busy", "The daemon is rendering too many pages. Try again in a moment."},
 	{events.ErrNotFound, http.StatusNotFound, "There is no such event", "The event was never accepted, or its retention has ended."},
 	{events.ErrCompacted, http.StatusGone, "The payload was removed", "The event settled long ago, and only its id is kept. Its source may still have the payload."},
+	{store.ErrOpen, http.StatusConflict, "Nothing was erased", "A delivery of the event waits. Cancel it, or wait until it has ended."},
 	{events.ErrSearching, http.StatusTooManyRequests, "A search is in progress", "Another search of your company, or several of other companies, must end first. Try again in a moment."},
 	{publish.ErrConflict, http.StatusConflict, "Nothing was sent", "The id is known with other content."},
 	{publish.ErrBacklogFull, http.StatusTooManyRequests, "Nothing was sent", "The company has the maximum number of pending events. Try again when some are delivered."},
