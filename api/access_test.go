@@ -134,6 +134,9 @@ var table = []access{
 	{route: "PATCH /api/v3/cards/{uuid}/threshold", kind: thing, target: "/api/v3/cards/{card}/threshold", body: `{"threshold":5}`, status: 200, shows: []string{"card"}},
 	{route: "PATCH /api/v3/cards/{uuid}/lock", kind: thing, target: "/api/v3/cards/{card}/lock", body: `{"lock":true}`, status: 200, shows: []string{"card"}},
 	{route: "DELETE /api/v3/cards/{uuid}", kind: thing, target: "/api/v3/cards/{spareCard}", status: 204},
+	{route: "GET /api/v1/companies", kind: global, status: 200},
+	{route: "PUT /api/v1/companies/{uuid}", kind: global, target: "/api/v1/companies/{company}", body: `{"name":"Acme"}`, status: 200, shows: []string{"company"}},
+	{route: "GET /api/v1/companies/{uuid}", kind: global, target: "/api/v1/companies/{company}", status: 200, shows: []string{"company"}},
 	{route: "DELETE /api/v1/companies/{uuid}", kind: global, target: "/api/v1/companies/{company}", status: 202, shows: []string{"company"}},
 	{route: "POST /api/v3/cards/delete", kind: thing, body: `{"uuids":["{lastCard}"]}`, status: 200, other: 200},
 }

@@ -42,6 +42,7 @@ import (
 	"spendhook/internal/tracing"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
+	"spendhook/storage/companies"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/subscribers"
@@ -69,6 +70,7 @@ type Options struct {
 	CardJobs       cardSubmitter
 	Reimbursements *reimbursements.Store
 	Locations      *locations.Store
+	Companies      *companies.Store
 	Statements     *billing.Store
 	Sessions       *session.Store
 	Verifier       *auth.Verifier

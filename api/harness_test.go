@@ -54,6 +54,7 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
+	"spendhook/storage/companies"
 	"spendhook/storage/locations"
 	"spendhook/storage/reimbursements"
 	"spendhook/storage/storagetest"
@@ -182,7 +183,7 @@ func withSpend(db *storage.DB, o Options) Options {
 	store := cards.New(db, nil)
 	o.Clients = clients.NewStore(db, nil)
 	o.Cards, o.CardJobs, o.PublicURL = store, submitter{store}, "https://api.spendhook.test/"
-	o.Reimbursements, o.Locations, o.Statements = reimbursements.New(db), locations.New(db), billing.New(db)
+	o.Reimbursements, o.Locations, o.Statements, o.Companies = reimbursements.New(db), locations.New(db), billing.New(db), companies.New(db)
 	return o
 }
 

@@ -188,6 +188,7 @@ var missing = []struct{ part, detail string }{
 	{"/locations/", "There is no such location."},
 	{"/billing-statements/", "There is no billing statement of that month."},
 	{"{clientId}", "There is no such client."},
+	{"/companies/", "The company has no name."},
 }
 
 // setMissing sets the detail of a 404 by the route.

@@ -52,7 +52,7 @@ func runSuites(t *testing.T, options func(*testing.T) storage.Options) {
 	t.Helper()
 	open := func(t *testing.T) *storage.DB { t.Helper(); return storagetest.Open(t, options(t)) }
 	store := open(t)
-	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, statementTests, creationCrashTests} {
+	for _, s := range []suite{cardTests, cardInputTests, cardJobTests, reimbursementTests, locationTests, companyTests, statementTests, creationCrashTests} {
 		for name, test := range s {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()

@@ -32,6 +32,7 @@ import (
 	"spendhook/internal/ratelimit"
 	"spendhook/internal/requestmemory"
 	"spendhook/storage/cards"
+	"spendhook/storage/companies"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
@@ -57,6 +58,7 @@ type Options struct {
 	Traffic     *traffic.Store
 	Tail        *tail.Tail
 	CardJobs    *cards.Store
+	Companies   *companies.Store
 	System      systemStatus
 	Audit       *audit.Log
 
@@ -96,6 +98,7 @@ type server struct {
 
 	system    cached[overviewOfAll]
 	companies *lru.Cache[uuid.UUID, *cached[companySummary]]
+	names     *names
 }
 
 // The memory of pages, in bytes. A company, or a session without one, holds at most what is left free of the
@@ -109,7 +112,7 @@ const (
 // starts no goroutine. New returns an error if a template is invalid.
 func New(opts Options) (http.Handler, error) {
 	opts.Now = clock.Or(opts.Now)
-	s := &server{opts: opts, mux: http.NewServeMux(), memory: requestmemory.New(allPages, pageMemory)}
+	s := &server{opts: opts, mux: http.NewServeMux(), memory: requestmemory.New(allPages, pageMemory), names: newNames(opts.Companies)}
 	var err error
 	if s.companies, err = lru.New[uuid.UUID, *cached[companySummary]](256); err != nil {
 		return nil, err
@@ -167,6 +170,7 @@ func (s *server) routes() {
 	s.page("GET /console/event-types", readEvents, s.eventTypes)
 	s.page("GET /console/quarantine", operator, forCompanyOrAll(s.quarantine))
 	s.page("GET /console/system", platform, s.systemPage)
+	s.page("GET /console/companies", platform, s.listCompanies)
 	s.page("GET /console/", anyone, func(context.Context, *visit) error { return errNoPage })
 
 	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.signOut)
@@ -194,8 +198,9 @@ func (s *server) routes() {
 	s.change("POST /console/deliveries/count", writeDeliveries, forCompany(s.countMatching))
 	s.change("POST /console/jobs/{uuid}/start", writeDeliveries, forID(s.changeCounted))
 	s.change("POST /console/jobs/{uuid}/cancel", writeDeliveries, forID(s.cancelJob))
-	s.form("POST /console/event-types", pageTimeout, mayDocument, s.putEventType)
-	s.form("POST /console/event-types/delete", pageTimeout, mayDocument, s.removeEventType)
+	s.form("POST /console/companies/{company}/name", pageTimeout, maySetForAll, forCompany(s.nameCompany))
+	s.form("POST /console/event-types", pageTimeout, maySetForAll, s.putEventType)
+	s.form("POST /console/event-types/delete", pageTimeout, maySetForAll, s.removeEventType)
 	s.change("POST /console/quarantine/retry", operator, s.retryQuarantined)
 	s.change("POST /console/quarantine/drop", operator, s.dropQuarantined)
 }
@@ -203,5 +208,6 @@ func (s *server) routes() {
 // mayErase: an erasure changes an event and its deliveries.
 func mayErase(g *session.Grant) bool { return g.MayChange(writeEvents) && g.MayChange(writeDeliveries) }
 
-// mayDocument: event types are those of all companies. Support people have the scope platform, too, to see all companies.
-func mayDocument(g *session.Grant) bool { return g.MayChange(platform) && g.MayChange(operator) }
+// maySetForAll: event types, and the names of companies, are the platform's. Support people have its scope, too, to see all
+// companies.
+func maySetForAll(g *session.Grant) bool { return g.MayChange(platform) && g.MayChange(operator) }

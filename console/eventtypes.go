@@ -47,7 +47,7 @@ func (s *server) showTypes(ctx context.Context, v *visit, form *typeForm) error 
 	switch {
 	case form != nil:
 		page.Form, status = form, form.Problem.Status
-	case mayDocument(&v.Grant):
+	case maySetForAll(&v.Grant):
 		page.Form = &typeForm{}
 		if t := page.Shown; t != nil && !t.Fixed {
 			page.Form = &typeForm{Name: t.Name, Description: t.Description, Schema: page.Schema, Example: page.Example}

@@ -1261,6 +1261,18 @@ type CardsCancelled struct {
 	Results []CardCancelResult `json:"results"`
 }
 
+// Company Example: {"name":"Acme Inc.","uuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"}
+type Company struct {
+	Name string             `json:"name"`
+	UUID openapi_types.UUID `json:"uuid"`
+}
+
+// CompanyInput defines model for CompanyInput.
+type CompanyInput struct {
+	// Name For people. Without control characters.
+	Name string `json:"name"`
+}
+
 // CompanyKey defines model for CompanyKey.
 type CompanyKey struct {
 	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
@@ -1283,6 +1295,17 @@ type CompanyKeyState string
 // CompanyKeys Example: {"keys":[{"algorithm":"ed25519","createdAt":"2026-11-03T09:30:00.000Z","kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","state":"SIGNING"}]}
 type CompanyKeys struct {
 	Keys []CompanyKey `json:"keys"`
+}
+
+// CompanyList Example: {"content":[{"name":"Acme Inc.","uuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"}]}
+type CompanyList struct {
+	Content []Company `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor *string `json:"nextCursor,omitempty"`
+
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // ConsoleAsker The caller that requested the link of the session, or the user who signed in (issuer, `|` and the subject there).
@@ -2717,6 +2740,18 @@ type ListAuditParams struct {
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
+// ListCompaniesParams defines parameters for ListCompanies.
+type ListCompaniesParams struct {
+	// Search The beginnings of words of a name, or a UUID. Case and accents do not matter.
+	Search *string `form:"search,omitempty" json:"search,omitempty"`
+
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
 // CreateConsoleLinkParams defines parameters for CreateConsoleLink.
 type CreateConsoleLinkParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3479,6 +3514,9 @@ type ListReimbursementsParams struct {
 	CompanyUUID *CompanyFilter `form:"companyUuid,omitempty" json:"companyUuid,omitempty"`
 }
 
+// NameCompanyJSONRequestBody defines body for NameCompany for application/json ContentType.
+type NameCompanyJSONRequestBody = CompanyInput
+
 // CreateConsoleLinkJSONRequestBody defines body for CreateConsoleLink for application/json ContentType.
 type CreateConsoleLinkJSONRequestBody = ConsoleLinkRequest
 
@@ -3662,9 +3700,19 @@ type ClientInterface interface {
 	// Corresponds with GET /api/v1/audit (the `ListAudit` operationId).
 	ListAudit(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
+	// ListCompanies List the companies that have a name, in the order of the names
+	//
+	// The names of companies are for people, who search by them in the console; nothing is decided by a name. The import of
+	// spend data names its companies, too.
+	//
+	// For all operations on companies the token must have the scope `platform` and no company.
+	//
+	// Corresponds with GET /api/v1/companies (the `ListCompanies` operationId).
+	ListCompanies(ctx context.Context, params *ListCompaniesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
+
 	// EraseCompany Erase the data of a company
 	//
-	// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+	// Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
 	// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
 	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
@@ -3679,6 +3727,31 @@ type ClientInterface interface {
 	//
 	// Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
 	EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// GetCompany Read the name of a company
+	//
+	// 404 for a company without a name.
+	//
+	// Corresponds with GET /api/v1/companies/{uuid} (the `GetCompany` operationId).
+	GetCompany(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// NameCompanyWithBody Give a company a name
+	//
+	// In place of the name that it had. Names need not be unique.
+	//
+	// Takes any type of body and a specified content type.
+	//
+	// Corresponds with PUT /api/v1/companies/{uuid} (the `NameCompany` operationId).
+	NameCompanyWithBody(ctx context.Context, uuid CompanyPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error)
+
+	// NameCompany Give a company a name
+	//
+	// In place of the name that it had. Names need not be unique.
+	//
+	// Takes a body of the `application/json` content type.
+	//
+	// Corresponds with PUT /api/v1/companies/{uuid} (the `NameCompany` operationId).
+	NameCompany(ctx context.Context, uuid CompanyPath, body NameCompanyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// CreateConsoleLinkWithBody Create a link into the web console
 	//
@@ -4698,9 +4771,29 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 	return c.Client.Do(req)
 }
 
+// ListCompanies List the companies that have a name, in the order of the names
+//
+// The names of companies are for people, who search by them in the console; nothing is decided by a name. The import of
+// spend data names its companies, too.
+//
+// For all operations on companies the token must have the scope `platform` and no company.
+//
+// Corresponds with GET /api/v1/companies (the `ListCompanies` operationId).
+func (c *Client) ListCompanies(ctx context.Context, params *ListCompaniesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewListCompaniesRequest(c.Server, params)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
 // EraseCompany Erase the data of a company
 //
-// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+// Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
 // certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
 // events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
@@ -4716,6 +4809,61 @@ func (c *Client) ListAudit(ctx context.Context, params *ListAuditParams, reqEdit
 // Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
 func (c *Client) EraseCompany(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewEraseCompanyRequest(c.Server, uuid)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// GetCompany Read the name of a company
+//
+// 404 for a company without a name.
+//
+// Corresponds with GET /api/v1/companies/{uuid} (the `GetCompany` operationId).
+func (c *Client) GetCompany(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewGetCompanyRequest(c.Server, uuid)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NameCompanyWithBody Give a company a name
+//
+// In place of the name that it had. Names need not be unique.
+//
+// Takes any type of body and a specified content type.
+//
+// Corresponds with PUT /api/v1/companies/{uuid} (the `NameCompany` operationId).
+func (c *Client) NameCompanyWithBody(ctx context.Context, uuid CompanyPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewNameCompanyRequestWithBody(c.Server, uuid, contentType, body)
+	if err != nil {
+		return nil, err
+	}
+	req = req.WithContext(ctx)
+	if err := c.applyEditors(ctx, req, reqEditors); err != nil {
+		return nil, err
+	}
+	return c.Client.Do(req)
+}
+
+// NameCompany Give a company a name
+//
+// In place of the name that it had. Names need not be unique.
+//
+// Takes a body of the `application/json` content type.
+//
+// Corresponds with PUT /api/v1/companies/{uuid} (the `NameCompany` operationId).
+func (c *Client) NameCompany(ctx context.Context, uuid CompanyPath, body NameCompanyJSONRequestBody, reqEditors ...RequestEditorFn) (*http.Response, error) {
+	req, err := NewNameCompanyRequest(c.Server, uuid, body)
 	if err != nil {
 		return nil, err
 	}
@@ -6887,6 +7035,84 @@ func NewListAuditRequest(server string, params *ListAuditParams) (*http.Request,
 	return req, nil
 }
 
+// NewListCompaniesRequest constructs an http.Request for the ListCompanies method
+func NewListCompaniesRequest(server string, params *ListCompaniesParams) (*http.Request, error) {
+	var err error
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/companies")
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	if params != nil {
+		// queryValues collects non-styled parameters (passthrough, JSON)
+		// that are safe to round-trip through url.Values.Encode().
+		queryValues := queryURL.Query()
+		// rawQueryFragments collects pre-encoded query fragments from
+		// styled parameters, preserving literal commas as delimiters
+		// per the OpenAPI spec (e.g. "color=blue,black,brown").
+		var rawQueryFragments []string
+
+		if params.Search != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "search", *params.Search, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if params.Size != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "size", *params.Size, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
+		if encoded := queryValues.Encode(); encoded != "" {
+			rawQueryFragments = append(rawQueryFragments, encoded)
+		}
+		queryURL.RawQuery = strings.Join(rawQueryFragments, "&")
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
 // NewEraseCompanyRequest constructs an http.Request for the EraseCompany method
 func NewEraseCompanyRequest(server string, uuid CompanyPath) (*http.Request, error) {
 	var err error
@@ -6917,6 +7143,87 @@ func NewEraseCompanyRequest(server string, uuid CompanyPath) (*http.Request, err
 	if err != nil {
 		return nil, err
 	}
+
+	return req, nil
+}
+
+// NewGetCompanyRequest constructs an http.Request for the GetCompany method
+func NewGetCompanyRequest(server string, uuid CompanyPath) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/companies/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodGet, queryURL.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+
+	return req, nil
+}
+
+// NewNameCompanyRequest calls the generic NameCompany builder with application/json body
+func NewNameCompanyRequest(server string, uuid CompanyPath, body NameCompanyJSONRequestBody) (*http.Request, error) {
+	var bodyReader io.Reader
+	buf, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	bodyReader = bytes.NewReader(buf)
+	return NewNameCompanyRequestWithBody(server, uuid, "application/json", bodyReader)
+}
+
+// NewNameCompanyRequestWithBody constructs an http.Request for the NameCompany method, with any body, and a specified content type
+func NewNameCompanyRequestWithBody(server string, uuid CompanyPath, contentType string, body io.Reader) (*http.Request, error) {
+	var err error
+
+	var pathParam0 string
+
+	pathParam0, err = runtime.StyleParamWithOptions("simple", false, "uuid", uuid, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationPath, Type: "string", Format: "uuid"})
+	if err != nil {
+		return nil, err
+	}
+
+	serverURL, err := url.Parse(server)
+	if err != nil {
+		return nil, err
+	}
+
+	operationPath := fmt.Sprintf("/api/v1/companies/%s", pathParam0)
+	if operationPath[0] == '/' {
+		operationPath = "." + operationPath
+	}
+
+	queryURL, err := serverURL.Parse(operationPath)
+	if err != nil {
+		return nil, err
+	}
+
+	req, err := http.NewRequest(http.MethodPut, queryURL.String(), body)
+	if err != nil {
+		return nil, err
+	}
+
+	req.Header.Add("Content-Type", contentType)
 
 	return req, nil
 }
@@ -12603,9 +12910,21 @@ type ClientWithResponsesInterface interface {
 	// Corresponds with GET /api/v1/audit (the `ListAudit` operationId).
 	ListAuditWithResponse(ctx context.Context, params *ListAuditParams, reqEditors ...RequestEditorFn) (*ListAuditResponse, error)
 
+	// ListCompaniesWithResponse List the companies that have a name, in the order of the names
+	//
+	// The names of companies are for people, who search by them in the console; nothing is decided by a name. The import of
+	// spend data names its companies, too.
+	//
+	// For all operations on companies the token must have the scope `platform` and no company.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/companies (the `ListCompanies` operationId).
+	ListCompaniesWithResponse(ctx context.Context, params *ListCompaniesParams, reqEditors ...RequestEditorFn) (*ListCompaniesResponse, error)
+
 	// EraseCompanyWithResponse Erase the data of a company
 	//
-	// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+	// Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
 	// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
 	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
@@ -12622,6 +12941,33 @@ type ClientWithResponsesInterface interface {
 	//
 	// Corresponds with DELETE /api/v1/companies/{uuid} (the `EraseCompany` operationId).
 	EraseCompanyWithResponse(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*EraseCompanyResponse, error)
+
+	// GetCompanyWithResponse Read the name of a company
+	//
+	// 404 for a company without a name.
+	//
+	// Returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with GET /api/v1/companies/{uuid} (the `GetCompany` operationId).
+	GetCompanyWithResponse(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*GetCompanyResponse, error)
+
+	// NameCompanyWithBodyWithResponse Give a company a name
+	//
+	// In place of the name that it had. Names need not be unique.
+	//
+	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/companies/{uuid} (the `NameCompany` operationId).
+	NameCompanyWithBodyWithResponse(ctx context.Context, uuid CompanyPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*NameCompanyResponse, error)
+
+	// NameCompanyWithResponse Give a company a name
+	//
+	// In place of the name that it had. Names need not be unique.
+	//
+	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+	//
+	// Corresponds with PUT /api/v1/companies/{uuid} (the `NameCompany` operationId).
+	NameCompanyWithResponse(ctx context.Context, uuid CompanyPath, body NameCompanyJSONRequestBody, reqEditors ...RequestEditorFn) (*NameCompanyResponse, error)
 
 	// CreateConsoleLinkWithBodyWithResponse Create a link into the web console
 	//
@@ -13809,6 +14155,37 @@ func (r ListAuditResponse) ContentType() string {
 	return ""
 }
 
+type ListCompaniesResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *CompanyList
+}
+
+// Status returns HTTPResponse.Status
+func (r ListCompaniesResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r ListCompaniesResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r ListCompaniesResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
 type EraseCompanyResponse struct {
 	Body         []byte
 	HTTPResponse *http.Response
@@ -13834,6 +14211,70 @@ func (r EraseCompanyResponse) StatusCode() int {
 
 // ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
 func (r EraseCompanyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type GetCompanyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Company
+}
+
+// Status returns HTTPResponse.Status
+func (r GetCompanyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r GetCompanyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r GetCompanyResponse) ContentType() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Header.Get("Content-Type")
+	}
+	return ""
+}
+
+type NameCompanyResponse struct {
+	Body         []byte
+	HTTPResponse *http.Response
+	// JSON200 the response for an HTTP 200 `application/json` response
+	JSON200 *Company
+	// JSON201 the response for an HTTP 201 `application/json` response
+	JSON201 *Company
+}
+
+// Status returns HTTPResponse.Status
+func (r NameCompanyResponse) Status() string {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.Status
+	}
+	return http.StatusText(0)
+}
+
+// StatusCode returns HTTPResponse.StatusCode
+func (r NameCompanyResponse) StatusCode() int {
+	if r.HTTPResponse != nil {
+		return r.HTTPResponse.StatusCode
+	}
+	return 0
+}
+
+// ContentType is a convenience method to retrieve the Content-Type value from the HTTP response headers
+func (r NameCompanyResponse) ContentType() string {
 	if r.HTTPResponse != nil {
 		return r.HTTPResponse.Header.Get("Content-Type")
 	}
@@ -16274,9 +16715,27 @@ func (c *ClientWithResponses) ListAuditWithResponse(ctx context.Context, params 
 	return ParseListAuditResponse(rsp)
 }
 
+// ListCompaniesWithResponse List the companies that have a name, in the order of the names
+//
+// The names of companies are for people, who search by them in the console; nothing is decided by a name. The import of
+// spend data names its companies, too.
+//
+// For all operations on companies the token must have the scope `platform` and no company.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/companies (the `ListCompanies` operationId).
+func (c *ClientWithResponses) ListCompaniesWithResponse(ctx context.Context, params *ListCompaniesParams, reqEditors ...RequestEditorFn) (*ListCompaniesResponse, error) {
+	rsp, err := c.ListCompanies(ctx, params, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseListCompaniesResponse(rsp)
+}
+
 // EraseCompanyWithResponse Erase the data of a company
 //
-// Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+// Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
 // certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
 // events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
@@ -16298,6 +16757,51 @@ func (c *ClientWithResponses) EraseCompanyWithResponse(ctx context.Context, uuid
 		return nil, err
 	}
 	return ParseEraseCompanyResponse(rsp)
+}
+
+// GetCompanyWithResponse Read the name of a company
+//
+// 404 for a company without a name.
+//
+// Returns a wrapper object for the known response body format(s).
+//
+// Corresponds with GET /api/v1/companies/{uuid} (the `GetCompany` operationId).
+func (c *ClientWithResponses) GetCompanyWithResponse(ctx context.Context, uuid CompanyPath, reqEditors ...RequestEditorFn) (*GetCompanyResponse, error) {
+	rsp, err := c.GetCompany(ctx, uuid, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseGetCompanyResponse(rsp)
+}
+
+// NameCompanyWithBodyWithResponse Give a company a name
+//
+// In place of the name that it had. Names need not be unique.
+//
+// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/companies/{uuid} (the `NameCompany` operationId).
+func (c *ClientWithResponses) NameCompanyWithBodyWithResponse(ctx context.Context, uuid CompanyPath, contentType string, body io.Reader, reqEditors ...RequestEditorFn) (*NameCompanyResponse, error) {
+	rsp, err := c.NameCompanyWithBody(ctx, uuid, contentType, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseNameCompanyResponse(rsp)
+}
+
+// NameCompanyWithResponse Give a company a name
+//
+// In place of the name that it had. Names need not be unique.
+//
+// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
+//
+// Corresponds with PUT /api/v1/companies/{uuid} (the `NameCompany` operationId).
+func (c *ClientWithResponses) NameCompanyWithResponse(ctx context.Context, uuid CompanyPath, body NameCompanyJSONRequestBody, reqEditors ...RequestEditorFn) (*NameCompanyResponse, error) {
+	rsp, err := c.NameCompany(ctx, uuid, body, reqEditors...)
+	if err != nil {
+		return nil, err
+	}
+	return ParseNameCompanyResponse(rsp)
 }
 
 // CreateConsoleLinkWithBodyWithResponse Create a link into the web console
@@ -18051,6 +18555,32 @@ func ParseListAuditResponse(rsp *http.Response) (*ListAuditResponse, error) {
 	return response, nil
 }
 
+// ParseListCompaniesResponse parses an HTTP response from a ListCompaniesWithResponse call
+func ParseListCompaniesResponse(rsp *http.Response) (*ListCompaniesResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &ListCompaniesResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest CompanyList
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
 // ParseEraseCompanyResponse parses an HTTP response from a EraseCompanyWithResponse call
 func ParseEraseCompanyResponse(rsp *http.Response) (*EraseCompanyResponse, error) {
 	bodyBytes, err := io.ReadAll(rsp.Body)
@@ -18071,6 +18601,65 @@ func ParseEraseCompanyResponse(rsp *http.Response) (*EraseCompanyResponse, error
 			return nil, err
 		}
 		response.JSON202 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseGetCompanyResponse parses an HTTP response from a GetCompanyWithResponse call
+func ParseGetCompanyResponse(rsp *http.Response) (*GetCompanyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &GetCompanyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Company
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	}
+
+	return response, nil
+}
+
+// ParseNameCompanyResponse parses an HTTP response from a NameCompanyWithResponse call
+func ParseNameCompanyResponse(rsp *http.Response) (*NameCompanyResponse, error) {
+	bodyBytes, err := io.ReadAll(rsp.Body)
+	defer func() { _ = rsp.Body.Close() }()
+	if err != nil {
+		return nil, err
+	}
+
+	response := &NameCompanyResponse{
+		Body:         bodyBytes,
+		HTTPResponse: rsp,
+	}
+
+	switch {
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 200:
+		var dest Company
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON200 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 201:
+		var dest Company
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.JSON201 = &dest
 
 	}
 

@@ -1315,6 +1315,18 @@ type CardsCancelled struct {
 	Results []CardCancelResult `json:"results"`
 }
 
+// Company Example: {"name":"Acme Inc.","uuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"}
+type Company struct {
+	Name string             `json:"name"`
+	UUID openapi_types.UUID `json:"uuid"`
+}
+
+// CompanyInput defines model for CompanyInput.
+type CompanyInput struct {
+	// Name For people. Without control characters.
+	Name string `json:"name"`
+}
+
 // CompanyKey defines model for CompanyKey.
 type CompanyKey struct {
 	// Algorithm How a key signs, a name of the HTTP Signature Algorithms registry (RFC 9421). Of a subscriber, the one of `http-message`; the default is `ed25519`.
@@ -1337,6 +1349,17 @@ type CompanyKeyState string
 // CompanyKeys Example: {"keys":[{"algorithm":"ed25519","createdAt":"2026-11-03T09:30:00.000Z","kid":"kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k","state":"SIGNING"}]}
 type CompanyKeys struct {
 	Keys []CompanyKey `json:"keys"`
+}
+
+// CompanyList Example: {"content":[{"name":"Acme Inc.","uuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"}]}
+type CompanyList struct {
+	Content []Company `json:"content"`
+
+	// NextCursor Absent on the last page.
+	NextCursor string `json:"nextCursor,omitempty"`
+
+	// Partial True if the page has fewer items than its size although more follow: it reached 4 MiB, or the limit of items that one request examines. Else absent.
+	Partial *Partial `json:"partial,omitempty"`
 }
 
 // CompanyScope defines model for CompanyScope.
@@ -2834,6 +2857,18 @@ type ListAuditParams struct {
 	Size *Size `form:"size,omitempty" json:"size,omitempty"`
 }
 
+// ListCompaniesParams defines parameters for ListCompanies.
+type ListCompaniesParams struct {
+	// Search The beginnings of words of a name, or a UUID. Case and accents do not matter.
+	Search *string `form:"search,omitempty" json:"search,omitempty"`
+
+	// Cursor The `nextCursor` of the page before.
+	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
+
+	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+}
+
 // CreateConsoleLinkParams defines parameters for CreateConsoleLink.
 type CreateConsoleLinkParams struct {
 	// CompanyUUID The company; required if the token has none.
@@ -3619,6 +3654,9 @@ type ReceiveEventParams struct {
 	WebhookPrevious *string `json:"webhook-previous,omitempty"`
 }
 
+// NameCompanyJSONRequestBody defines body for NameCompany for application/json ContentType.
+type NameCompanyJSONRequestBody = CompanyInput
+
 // CreateConsoleLinkJSONRequestBody defines body for CreateConsoleLink for application/json ContentType.
 type CreateConsoleLinkJSONRequestBody = ConsoleLinkRequest
 
@@ -3818,9 +3856,21 @@ type ServerInterface[Q, R any] interface {
 	// (GET /api/v1/audit)
 	ListAudit(ctx context.Context, q Q, params ListAuditParams) (R, error)
 
+	// ListCompanies List the companies that have a name, in the order of the names
+	// (GET /api/v1/companies)
+	ListCompanies(ctx context.Context, q Q, params ListCompaniesParams) (R, error)
+
 	// EraseCompany Erase the data of a company
 	// (DELETE /api/v1/companies/{uuid})
 	EraseCompany(ctx context.Context, q Q, uuid CompanyPath) (R, error)
+
+	// GetCompany Read the name of a company
+	// (GET /api/v1/companies/{uuid})
+	GetCompany(ctx context.Context, q Q, uuid CompanyPath) (R, error)
+
+	// NameCompany Give a company a name
+	// (PUT /api/v1/companies/{uuid})
+	NameCompany(ctx context.Context, q Q, uuid CompanyPath, body NameCompanyJSONRequestBody) (R, error)
 
 	// CreateConsoleLink Create a link into the web console
 	// (POST /api/v1/console-links)
@@ -4200,6 +4250,27 @@ func (siw *ServerInterfaceWrapper[Q, R]) ListAudit(w http.ResponseWriter, r *htt
 	})
 }
 
+// ListCompanies reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) ListCompanies(w http.ResponseWriter, r *http.Request) {
+	var params ListCompaniesParams
+	query := r.URL.Query()
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "search", query, &params.Search, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "search")
+		return
+	}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
+		return
+	}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "size", query, &params.Size, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "size")
+		return
+	}
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.ListCompanies(ctx, q, params)
+	})
+}
+
 // EraseCompany reads the parameters of the operation.
 func (siw *ServerInterfaceWrapper[Q, R]) EraseCompany(w http.ResponseWriter, r *http.Request) {
 	var uuid CompanyPath
@@ -4209,6 +4280,31 @@ func (siw *ServerInterfaceWrapper[Q, R]) EraseCompany(w http.ResponseWriter, r *
 	}
 	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
 		return siw.Handler.EraseCompany(ctx, q, uuid)
+	})
+}
+
+// GetCompany reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) GetCompany(w http.ResponseWriter, r *http.Request) {
+	var uuid CompanyPath
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
+		return
+	}
+	siw.Handler.Answer(w, r, nil, nil, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.GetCompany(ctx, q, uuid)
+	})
+}
+
+// NameCompany reads the parameters of the operation.
+func (siw *ServerInterfaceWrapper[Q, R]) NameCompany(w http.ResponseWriter, r *http.Request) {
+	var uuid CompanyPath
+	if err := runtime.BindStyledParameterWithOptions("simple", "uuid", mux.Vars(r)["uuid"], &uuid, runtime.BindStyledParameterOptions{ParamLocation: runtime.ParamLocationPath, Explode: false, Required: true, Type: "string", Format: "uuid", ValueIsUnescaped: true}); err != nil {
+		siw.BadParameter(w, r, "uuid")
+		return
+	}
+	var body NameCompanyJSONRequestBody
+	siw.Handler.Answer(w, r, nil, &body, func(ctx context.Context, q Q) (R, error) {
+		return siw.Handler.NameCompany(ctx, q, uuid, body)
 	})
 }
 
@@ -5804,7 +5900,10 @@ func Register[Q, R any](r *mux.Router, si ServerInterface[Q, R], badParameter fu
 	r.HandleFunc("/api/v1/event-types/{name}", wrapper.DeleteEventType).Methods(http.MethodDelete)
 	r.HandleFunc("/api/v1/event-types/{name}", wrapper.GetEventType).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/event-types/{name}", wrapper.PutEventType).Methods(http.MethodPut)
+	r.HandleFunc("/api/v1/companies", wrapper.ListCompanies).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/companies/{uuid}", wrapper.EraseCompany).Methods(http.MethodDelete)
+	r.HandleFunc("/api/v1/companies/{uuid}", wrapper.GetCompany).Methods(http.MethodGet)
+	r.HandleFunc("/api/v1/companies/{uuid}", wrapper.NameCompany).Methods(http.MethodPut)
 	r.HandleFunc("/api/v1/deliveries", wrapper.ListDeliveries).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/deliveries/{id}", wrapper.GetDelivery).Methods(http.MethodGet)
 	r.HandleFunc("/api/v1/deliveries/{id}/retry", wrapper.RetryDelivery).Methods(http.MethodPost)

@@ -63,8 +63,12 @@ func TestConsoleScreenshots(t *testing.T) {
 		{"event-types", "/console/event-types", nil},
 		{"quarantine", "/console/quarantine", nil},
 	})
+	for id, name := range map[string]string{developerCompany.String(): "Nordwind GmbH", uuid.NewString(): "Acme Inc.", uuid.NewString(): "Bolt K.K."} {
+		named := command(t, "", "company", "name", id, name, "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--yes")
+		named.want(t, exitOK, name, "")
+	}
 	w.enterAll(b)
-	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"system", "/console/system", nil}, {"event-types-all", "/console/event-types?name=CARD_CREATED", nil}})
+	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"companies", "/console/companies", nil}, {"system", "/console/system", nil}, {"event-types-all", "/console/event-types?name=CARD_CREATED", nil}})
 }
 
 // startJobs counts the dead letters of the failing subscriber, and recovers what the other one missed.

@@ -154,6 +154,15 @@ func (w *story) emitsAnEvent(v *visitor) {
 	}
 }
 
+// session opens a session of all companies.
+func (w *story) session(t *testing.T, flags ...string) *visitor {
+	t.Helper()
+	args := append([]string{"console", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--all-companies"}, flags...)
+	v := newVisitor(t, w.daemon.api)
+	v.enter(strings.TrimSpace(command(t, "", args...).stdout))
+	return v
+}
+
 // TestConsoleDocumentsEventTypes needs a session of the platform.
 func TestConsoleDocumentsEventTypes(t *testing.T) {
 	t.Parallel()
@@ -163,19 +172,12 @@ func TestConsoleDocumentsEventTypes(t *testing.T) {
 	if page := company.submit(http.StatusForbidden, "/console/event-types", url.Values{"name": {"ORDER_PAID"}, "description": {"Paid."}}); !strings.Contains(page, "Not allowed") {
 		t.Error(page)
 	}
-	session := func(flags ...string) *visitor {
-		t.Helper()
-		args := append([]string{"console", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--all-companies"}, flags...)
-		v := newVisitor(t, w.daemon.api)
-		v.enter(strings.TrimSpace(command(t, "", args...).stdout))
-		return v
-	}
-	support := session("--scope", "platform events:read")
+	support := w.session(t, "--scope", "platform events:read")
 	support.submit(http.StatusForbidden, "/console/event-types", url.Values{"name": {"ORDER_PAID"}, "description": {"Paid."}})
 	if _, _, page := support.get("/console/event-types"); strings.Contains(page, "Document a type") {
 		t.Errorf("support: %s", page)
 	}
-	v := session()
+	v := w.session(t)
 	fields := url.Values{"name": {"ORDER_PAID"}, "description": {"An order was paid."}, "schema": {`{"type":"object"`}, "example": {`{"amount":"1"}`}}
 	if page := v.submit(http.StatusBadRequest, "/console/event-types", fields); !strings.Contains(page, "<strong>schema</strong>") || !strings.Contains(page, `{"type":"object"`) {
 		t.Errorf("a wrong schema: %s", page)

@@ -80,7 +80,7 @@ func TestConsoleIsAccessible(t *testing.T) {
 		check(path)
 	}
 	w.enterAll(b)
-	for _, path := range []string{"/console/", "/console/system", "/console/subscribers", "/console/audit", "/console/quarantine", "/console/jobs"} {
+	for _, path := range []string{"/console/", "/console/companies", "/console/system", "/console/subscribers", "/console/audit", "/console/quarantine", "/console/jobs"} {
 		check(path)
 	}
 }

@@ -51,6 +51,7 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/archive"
 	"spendhook/storage/cards"
+	"spendhook/storage/companies"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/health"
@@ -81,6 +82,7 @@ type daemon struct {
 	storage            *storage.DB
 	archive            *archive.Store // the history; nil without one
 	cards              *cards.Store
+	companies          *companies.Store
 	database           *databaseWatch
 	redis              *redisx.Redis
 	memory             *redismemory.Watch
@@ -184,7 +186,7 @@ func (d *daemon) openDatabase(ctx context.Context) (err error) {
 	if d.storage, err = storage.Open(storageOptions(d.cfg, d.log)); err != nil {
 		return err
 	}
-	d.cards = cards.New(d.storage, nil)
+	d.cards, d.companies = cards.New(d.storage, nil), companies.New(d.storage)
 	d.stop.add("database", func(context.Context) error { return d.storage.Close() })
 	d.database = newDatabaseWatch(d.storage, d.registry, d.log)
 	d.background(ctx, d.database.run)

@@ -276,7 +276,7 @@ func (d *daemon) openIntake(context.Context) error {
 		Subscribers: d.subscribers, Registry: d.subscriberRegistry, Full: d.memoryFull, EgressAddresses: func() []egress.Source { return *d.egressAddresses.Load() }, Health: d.health, Certificates: d.certificates, Publisher: d.publisher, Events: d.events, EventTypes: d.eventTypes,
 		Dispatcher: d.dispatcher, Inspector: d.inspector, Challenger: d.challenger, Feed: d.feed,
 		Idempotency: answers,
-		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Statements: billing.New(d.storage), PublicURL: d.publicURL(),
+		Cards:       d.cards, CardJobs: d.cardJobs, Reimbursements: reimbursements.New(d.storage), Locations: locations.New(d.storage), Companies: d.companies, Statements: billing.New(d.storage), PublicURL: d.publicURL(),
 		Keys: d.keys, Tokens: d.tokens, Clients: d.clients, Verifier: d.verifier,
 		Audit: d.audit, Sessions: d.sessions, Console: pages, Canary: d.canary, Contacts: d.contacts,
 		Limits: d.limits,

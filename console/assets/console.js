@@ -98,6 +98,7 @@ function narrow(root) {
     for (const row of table.tBodies[0].rows) [...row.cells].forEach((cell, i) => { cell.dataset.name = names[i]; });
   }
   for (const form of root.querySelectorAll("form.filters:not([data-fold])")) {
+    if (form.querySelectorAll("input:not([type=hidden]), select").length < 2) continue;
     const used = [...new FormData(form)].some(([name, value]) => value && name !== "company");
     const button = document.createElement("button");
     const fold = (folded) => { form.dataset.fold = folded; button.setAttribute("aria-expanded", !folded); };

@@ -18,6 +18,7 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
+	"spendhook/storage/companies"
 	"spendhook/storage/locations"
 )
 
@@ -150,6 +151,10 @@ type companyEntry struct {
 
 func (c *companyEntry) id() uuid.UUID      { return c.UUID }
 func (c *companyEntry) company() uuid.UUID { return c.UUID }
+
+func (c *companyEntry) named() companies.Company {
+	return companies.Company{UUID: c.UUID, Name: c.Name}
+}
 
 func (c *companyEntry) check(e *invalid.Error) {
 	checkName(e, c.Name)

@@ -11,6 +11,7 @@ import (
 	"github.com/uptrace/bun"
 
 	"spendhook/storage"
+	"spendhook/storage/companies"
 )
 
 const chunkRows = 50 // rows that one statement inserts
@@ -80,7 +81,14 @@ func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbere
 	if err := w.upsert(ctx, kinds[rankUser], k.added); err != nil {
 		return err
 	}
-	return w.upsert(ctx, kinds[rank], rows)
+	if err := w.upsert(ctx, kinds[rank], rows); err != nil || rank != rankCompany || len(entries) == 0 {
+		return err
+	}
+	named := make([]companies.Company, len(entries))
+	for i, e := range entries {
+		named[i] = e.entry.(*companyEntry).named()
+	}
+	return companies.Import(ctx, w.tx, named...)
 }
 
 func (w *batchWriter) refuse(line int64, reason string) {

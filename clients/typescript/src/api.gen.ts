@@ -673,6 +673,29 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/companies": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the companies that have a name, in the order of the names
+         * @description The names of companies are for people, who search by them in the console; nothing is decided by a name. The import of
+         *     spend data names its companies, too.
+         *
+         *     For all operations on companies the token must have the scope `platform` and no company.
+         */
+        get: operations["listCompanies"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/companies/{uuid}": {
         parameters: {
             query?: never;
@@ -683,12 +706,20 @@ export interface paths {
             };
             cookie?: never;
         };
-        get?: never;
-        put?: never;
+        /**
+         * Read the name of a company
+         * @description 404 for a company without a name.
+         */
+        get: operations["getCompany"];
+        /**
+         * Give a company a name
+         * @description In place of the name that it had. Names need not be unique.
+         */
+        put: operations["nameCompany"];
         post?: never;
         /**
          * Erase the data of a company
-         * @description Starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+         * @description Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
          *     certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
          *     events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
          *     is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
@@ -2961,6 +2992,37 @@ export interface components {
             subject: string;
             clientId?: string;
             issuer?: string;
+        };
+        /**
+         * @example {
+         *       "content": [
+         *         {
+         *           "uuid": "6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11",
+         *           "name": "Acme Inc."
+         *         }
+         *       ]
+         *     }
+         */
+        CompanyList: {
+            content: components["schemas"]["Company"][];
+            /** @description Absent on the last page. */
+            nextCursor?: string;
+            partial?: components["schemas"]["Partial"];
+        };
+        /**
+         * @example {
+         *       "uuid": "6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11",
+         *       "name": "Acme Inc."
+         *     }
+         */
+        Company: {
+            /** Format: uuid */
+            uuid: string;
+            name: string;
+        };
+        CompanyInput: {
+            /** @description For people. Without control characters. */
+            name: string;
         };
         /**
          * @example {
@@ -6134,6 +6196,130 @@ export interface operations {
             404: components["responses"]["NotFound"];
             406: components["responses"]["NotAcceptable"];
             409: components["responses"]["Conflict"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    listCompanies: {
+        parameters: {
+            query?: {
+                /** @description The beginnings of words of a name, or a UUID. Case and accents do not matter. */
+                search?: string;
+                /** @description The `nextCursor` of the page before. */
+                cursor?: components["parameters"]["Cursor"];
+                /** @description Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used. */
+                size?: components["parameters"]["Size"];
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Companies; `nextCursor` is absent on the last page. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    "X-Page-Size": components["headers"]["X-Page-Size"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["CompanyList"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            406: components["responses"]["NotAcceptable"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    getCompany: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The company. */
+                uuid: components["parameters"]["CompanyPath"];
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The company. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Company"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            404: components["responses"]["NotFound"];
+            406: components["responses"]["NotAcceptable"];
+            429: components["responses"]["TooManyRequests"];
+            431: components["responses"]["HeadersTooLarge"];
+            500: components["responses"]["InternalError"];
+            503: components["responses"]["Unavailable"];
+        };
+    };
+    nameCompany: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The company. */
+                uuid: components["parameters"]["CompanyPath"];
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "name": "Acme Inc."
+                 *     }
+                 */
+                "application/json": components["schemas"]["CompanyInput"];
+            };
+        };
+        responses: {
+            /** @description The company; it had a name before. */
+            200: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Company"];
+                };
+            };
+            /** @description The company; it had no name before. */
+            201: {
+                headers: {
+                    "X-Request-Id": components["headers"]["X-Request-Id"];
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Company"];
+                };
+            };
+            400: components["responses"]["BadRequest"];
+            401: components["responses"]["Unauthorized"];
+            403: components["responses"]["Forbidden"];
+            406: components["responses"]["NotAcceptable"];
+            408: components["responses"]["RequestTimeout"];
+            413: components["responses"]["PayloadTooLarge"];
+            415: components["responses"]["UnsupportedMediaType"];
             429: components["responses"]["TooManyRequests"];
             431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];

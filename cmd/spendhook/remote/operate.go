@@ -240,8 +240,48 @@ func (c *egressAddressListCmd) Run(ctx context.Context, s *session) error {
 type companyCmd struct {
 	group
 
+	List   companyListCmd   `cmd:"" help:"List the companies that have a name, in the order of the names (scope platform)." example:"spendhook company list --search acme"`
+	Get    companyGetCmd    `cmd:"" help:"Show the name of a company (scope platform)." example:"spendhook company get 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11"`
+	Name   companyNameCmd   `cmd:"" help:"Give a company a name, in place of the one that it had (scope platform)." example:"spendhook company name 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 'Acme Inc.'"`
 	Export companyExportCmd `cmd:"" help:"Write a company's subscribers, events, deliveries, jobs, cards, reimbursements, locations and audit log as NDJSON, such as for a request under data protection law. What the token may not read is named at the end." example:"spendhook company export 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 > acme.ndjson"`
 	Erase  companyEraseCmd  `cmd:"" help:"Erase the data that a company has now: subscribers, secrets, payloads, recorded answers (scope platform)." example:"spendhook company erase 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --wait --yes"`
+}
+
+type companyListCmd struct {
+	listFlags
+	companySearch
+}
+
+type companySearch struct {
+	Search string `placeholder:"WORDS|UUID" help:"Only companies whose names have words that begin with these."`
+}
+
+// Run lists the companies.
+func (c *companyListCmd) Run(ctx context.Context, s *session) error {
+	return s.list(ctx, c.listFlags, table{{"UUID", "uuid"}, {"NAME", "name"}}, pages(s, s.ListCompanies, c.companySearch))
+}
+
+type companyGetCmd struct {
+	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the company."`
+}
+
+// Run shows the company.
+func (c *companyGetCmd) Run(ctx context.Context, s *session) error {
+	return s.show(s.GetCompany(ctx, c.UUID))
+}
+
+type companyNameCmd struct {
+	confirmation
+	UUID uuid.UUID `arg:"" name:"uuid" help:"UUID of the company."`
+	Name string    `arg:"" help:"Its name."`
+}
+
+// Run names the company.
+func (c *companyNameCmd) Run(ctx context.Context, s *session) error {
+	if err := s.confirm(c.confirmation, ""); err != nil {
+		return err
+	}
+	return s.show(s.NameCompany(ctx, c.UUID, client.CompanyInput{Name: c.Name}))
 }
 
 type companyExportCmd struct {
