@@ -118,9 +118,6 @@ func (s *server) CancelJob(ctx context.Context, q *request, id gen.JobPath, _ ge
 // EraseCompany is DELETE /api/v1/companies/{uuid}.
 func (s *server) EraseCompany(ctx context.Context, q *request, company gen.CompanyPath) (reply, error) {
 	q.auditTarget(&company, "company", company.String())
-	if err := s.opts.Companies.Remove(ctx, company); err != nil {
-		return reply{}, err
-	}
 	job, err := s.opts.Dispatcher.Redelivery.Erase(ctx, company)
 	return startedJob(job), err
 }

@@ -21,6 +21,9 @@ import (
 	"spendhook/internal/peer"
 	"spendhook/internal/ratelimit"
 	"spendhook/internal/redistest"
+	"spendhook/storage"
+	"spendhook/storage/companies"
+	"spendhook/storage/storagetest"
 )
 
 // desk is a console whose sessions are the test's.
@@ -41,7 +44,8 @@ func newDesk(t *testing.T, edit ...func(*Options)) *desk {
 	t.Cleanup(log.Close)
 	d.audit = log
 	opts := Options{
-		Sessions: d.sessions, Audit: log, Accepts: func(session.Asker) bool { return !d.refused.Load() },
+		Companies: companies.New(storagetest.Open(t, storage.Options{})),
+		Sessions:  d.sessions, Audit: log, Accepts: func(session.Asker) bool { return !d.refused.Load() },
 		Peers: peer.New(peer.Options{}), Limiter: ratelimit.New(client, nil), Logger: slog.New(slog.DiscardHandler),
 	}
 	for _, e := range edit {

@@ -36,6 +36,10 @@ const companiesSize = 20
 func (s *server) listCompanies(ctx context.Context, v *visit) error {
 	find := strings.TrimSpace(v.Query("find"))
 	if id, err := uuid.Parse(find); err == nil {
+		if v.r.Header.Get("HX-Request") != "" { // of the search as one types, which would show the other page within this one
+			v.w.Header().Set("HX-Redirect", v.Of(id, "/console/"))
+			return nil
+		}
 		http.Redirect(v.w, v.r, v.Of(id, "/console/"), http.StatusSeeOther)
 		return nil
 	}
@@ -66,8 +70,8 @@ func (s *server) companyRow(ctx context.Context, c companies.Company) (companyRo
 		return row, err
 	}
 	row.Waiting, row.Dead = stats.Live, stats.Dead
-	failing, _, err := s.opts.Health.Troubled(ctx, c.UUID)
-	row.Failing = len(failing)
+	subs, states, err := s.states(ctx, c.UUID)
+	row.Failing = countStates(len(subs), states).Failing
 	return row, err
 }
 
@@ -83,7 +87,10 @@ func (s *server) nameCompany(ctx context.Context, v *visit, company uuid.UUID) e
 
 // CompanyName returns what a page calls a company: the start of its UUID if it has no name.
 func (v *visit) CompanyName(id uuid.UUID) string {
-	return cmp.Or(v.server.names.of(v.r.Context(), id, v.server.opts.Now()), id.String()[:8])
+	now := v.server.opts.Now()
+	name := v.server.names.of(v.r.Context(), id, now, v.named < waitOnNames)
+	v.named += v.server.opts.Now().Sub(now)
+	return cmp.Or(name, id.String()[:8])
 }
 
 // names remembers names of companies for a short time. It is safe for concurrent use.
@@ -99,8 +106,9 @@ type knownName struct {
 }
 
 const (
-	keepNames  = 10 * time.Second
-	waitOnName = 200 * time.Millisecond
+	keepNames   = 10 * time.Second
+	waitOnName  = 200 * time.Millisecond
+	waitOnNames = time.Second // of a page
 )
 
 func newNames(store *companies.Store) *names {
@@ -111,17 +119,19 @@ func newNames(store *companies.Store) *names {
 	return &names{store: store, known: known}
 }
 
-// of returns "" for a company without a name, and while the database is not available.
-func (n *names) of(ctx context.Context, id uuid.UUID, now time.Time) string {
+// of returns "" for a company without a name, and while the database is not available. Without ask, it returns what is known.
+func (n *names) of(ctx context.Context, id uuid.UUID, now time.Time, ask bool) string {
 	known, ok := n.known.Get(id)
-	if ok && now.Sub(known.at) < keepNames || now.UnixMilli() < n.away.Load() {
+	if !ask || ok && now.Sub(known.at) < keepNames || now.UnixMilli() < n.away.Load() {
 		return known.name
 	}
-	ctx, cancel := context.WithTimeout(ctx, waitOnName)
+	within, cancel := context.WithTimeout(ctx, waitOnName)
 	defer cancel()
-	c, err := n.store.Get(ctx, id)
+	c, err := n.store.Get(within, id)
 	if err != nil && !errors.Is(err, storage.ErrNotFound) {
-		n.away.Store(now.Add(keepNames).UnixMilli())
+		if ctx.Err() == nil { // else the visitor has left
+			n.away.Store(now.Add(keepNames).UnixMilli())
+		}
 		return known.name
 	}
 	n.known.Add(id, knownName{c.Name, now})

@@ -151,11 +151,11 @@ func (s *server) routes() {
 
 	s.page("GET /console/{$}", anyone, forCompanyOrAll(s.overview))
 	s.page("GET /console/subscribers", readSubscribers, forCompanyOrAll(s.subscribers))
-	s.page("GET /console/subscribers/new", writeSubscribers, forCompany(s.newSubscriber))
+	s.pageFor("GET /console/subscribers/new", mayCreate(readSubscribers, writeSubscribers), forCompany(s.newSubscriber))
 	s.page("GET /console/subscribers/{uuid}", readSubscribers, forID(s.subscriber))
 	s.page("GET /console/subscribers/{uuid}/edit", writeSubscribers, forID(s.editSubscriber))
 	s.page("GET /console/events", readEvents, forCompanyOrAll(s.events))
-	s.page("GET /console/events/new", writeEvents, forCompany(s.newEvent))
+	s.pageFor("GET /console/events/new", mayCreate(readEvents, writeEvents), forCompany(s.newEvent))
 	s.page("GET /console/events/{company}/{id}", readEvents, forEvent(s.event))
 	s.page("GET /console/events/{company}/{id}/body", readEvents, forEvent(s.eventBody))
 	s.page("GET /console/deliveries", readDeliveries, forCompanyOrAll(s.deliveries))
@@ -174,7 +174,7 @@ func (s *server) routes() {
 	s.page("GET /console/", anyone, func(context.Context, *visit) error { return errNoPage })
 
 	s.form("POST /console/leave", pageTimeout, func(*session.Grant) bool { return true }, s.signOut)
-	s.change("POST /console/subscribers/new", writeSubscribers, forCompany(s.createSubscriber))
+	s.form("POST /console/subscribers/new", pageTimeout, mayCreate(readSubscribers, writeSubscribers), forCompany(s.createSubscriber))
 	s.change("POST /console/subscribers/new/filter-test", writeSubscribers, forCompany(s.tryNew))
 	s.change("POST /console/subscribers/{uuid}/delete", writeSubscribers, forID(s.deleteSubscriber))
 	s.form("POST /console/subscribers/{uuid}/edit", testTimeout, mayChange(writeSubscribers), forID(s.updateSubscriber))
@@ -189,7 +189,7 @@ func (s *server) routes() {
 	s.form("POST /console/subscribers/{uuid}/test", testTimeout, mayChange(writeSubscribers), forID(s.testSubscriber))
 	s.form("POST /console/subscribers/{uuid}/verify", testTimeout, mayChange(writeSubscribers), forID(s.verifySubscriber))
 	s.change("POST /console/subscribers/{uuid}/recover", writeSubscribers, forID(s.recover))
-	s.change("POST /console/events/new", writeEvents, forCompany(s.emit))
+	s.form("POST /console/events/new", pageTimeout, mayCreate(readEvents, writeEvents), forCompany(s.emit))
 	s.form("POST /console/events/{company}/{id}/erase", pageTimeout, mayErase, forEvent(s.erase))
 	s.change("POST /console/events/{company}/{id}/replay", writeDeliveries, forEvent(s.replay))
 	s.form("POST /console/deliveries/{id}/verify", pageTimeout, func(g *session.Grant) bool { return g.May(readDeliveries) }, forCompany(s.verify))
@@ -203,6 +203,11 @@ func (s *server) routes() {
 	s.form("POST /console/event-types/delete", pageTimeout, maySetForAll, s.removeEventType)
 	s.change("POST /console/quarantine/retry", operator, s.retryQuarantined)
 	s.change("POST /console/quarantine/drop", operator, s.dropQuarantined)
+}
+
+// mayCreate: what is created is shown next.
+func mayCreate(read, write string) func(*session.Grant) bool {
+	return func(g *session.Grant) bool { return g.May(read) && g.MayChange(write) }
 }
 
 // mayErase: an erasure changes an event and its deliveries.

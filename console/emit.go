@@ -26,10 +26,7 @@ type newEventPage struct {
 // newEvent shows the form, with the example of the type in the query. The form has an id and a time of its own: sent twice,
 // it is one event.
 func (s *server) newEvent(ctx context.Context, v *visit, _ uuid.UUID) error {
-	types, err := s.opts.EventTypes.List(ctx)
-	if err != nil {
-		return err
-	}
+	types := s.eventTypeList(ctx)
 	page := newEventPage{ID: uuid.NewString(), Type: v.Query("event"), Timestamp: s.opts.Now().UTC().Format(time.RFC3339), Metadata: "{}"}
 	if i := slices.IndexFunc(types, func(t eventtype.Type) bool { return t.Name == page.Type }); i >= 0 && len(types[i].Example) > 0 {
 		page.Metadata, _ = indented(types[i].Example)
@@ -58,13 +55,21 @@ func (s *server) emit(ctx context.Context, v *visit, company uuid.UUID) error {
 		}
 		return v.done(eventPath(events.Ref{Company: company, ID: form.ID}), done)
 	}
-	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError {
+	p, refused := refusal(err)
+	if !refused {
 		return err
 	}
 	v.entry, form.Problem = nil, &p
-	form.show(v, p.Status, s.opts.Catalogue.Types())
+	form.show(v, p.Status, s.eventTypeList(ctx))
 	return nil
+}
+
+// eventTypeList returns the types with what is stored about them, or while that cannot be read those of the catalogue.
+func (s *server) eventTypeList(ctx context.Context) []eventtype.Type {
+	if types, err := s.opts.EventTypes.List(ctx); err == nil {
+		return types
+	}
+	return s.opts.Catalogue.Types()
 }
 
 // accept returns what the next page says.

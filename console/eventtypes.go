@@ -18,6 +18,7 @@ type typesPage struct {
 	Types           []eventtype.Type
 	Shown           *eventtype.Type // the chosen type; nil: none
 	Schema, Example string          // of the chosen type
+	Cut             bool            // Schema or Example is too long for the page
 	Form            *typeForm       // nil: types may not be changed
 }
 
@@ -40,8 +41,10 @@ func (s *server) showTypes(ctx context.Context, v *visit, form *typeForm) error 
 	name := v.Query("name")
 	if i := slices.IndexFunc(types, func(t eventtype.Type) bool { return t.Name == name }); i >= 0 {
 		page.Shown = &types[i]
-		page.Schema, _ = indented(types[i].Schema)
-		page.Example, _ = indented(types[i].Example)
+		var long, longer bool
+		page.Schema, long = indented(types[i].Schema)
+		page.Example, longer = indented(types[i].Example)
+		page.Cut = long || longer
 	}
 	status := http.StatusOK
 	switch {
@@ -49,7 +52,7 @@ func (s *server) showTypes(ctx context.Context, v *visit, form *typeForm) error 
 		page.Form, status = form, form.Problem.Status
 	case maySetForAll(&v.Grant):
 		page.Form = &typeForm{}
-		if t := page.Shown; t != nil && !t.Fixed {
+		if t := page.Shown; t != nil && !t.Fixed && !page.Cut {
 			page.Form = &typeForm{Name: t.Name, Description: t.Description, Schema: page.Schema, Example: page.Example}
 		}
 	}

@@ -65,11 +65,11 @@ var known = []struct {
 	{errBusy, http.StatusServiceUnavailable, "Too busy", "The daemon is rendering too many pages. Try again in a moment."},
 	{events.ErrNotFound, http.StatusNotFound, "There is no such event", "The event was never accepted, or its retention has ended."},
 	{events.ErrCompacted, http.StatusGone, "The payload was removed", "The event settled long ago, and only its id is kept. Its source may still have the payload."},
-	{store.ErrOpen, http.StatusConflict, "Nothing was erased", "A delivery of the event waits. Cancel it, or wait until it has ended."},
+	{store.ErrOpen, http.StatusConflict, "Nothing was erased", "A delivery of the event waits, or the event is in quarantine."},
 	{events.ErrSearching, http.StatusTooManyRequests, "A search is in progress", "Another search of your company, or several of other companies, must end first. Try again in a moment."},
 	{publish.ErrConflict, http.StatusConflict, "Nothing was sent", "The id is known with other content."},
 	{publish.ErrBacklogFull, http.StatusTooManyRequests, "Nothing was sent", "The company has the maximum number of pending events. Try again when some are delivered."},
-	{publish.ErrStorageFull, http.StatusServiceUnavailable, "No memory is left", "Redis has no memory left for the company. Try again when some events are delivered."},
+	{publish.ErrStorageFull, http.StatusServiceUnavailable, "Nothing was stored", "Redis has too little memory left for more of the company. Try again when some events are delivered."},
 	{eventtype.ErrNotFound, http.StatusNotFound, "Nothing was removed", "The type has no stored documentation."},
 	{eventtype.ErrFixed, http.StatusConflict, "Nothing was changed", "The daemon defines this type."},
 	{eventtype.ErrFull, http.StatusConflict, "Nothing was changed", "The maximum number of types, or of their bytes, is stored."},
@@ -123,6 +123,15 @@ func problemOf(err error) problem {
 		return problem{Status: http.StatusServiceUnavailable, Title: "Not available", Detail: "Redis or the database does not answer. Try again in a moment."}
 	}
 	return problem{Status: http.StatusInternalServerError, Title: "Something went wrong", Detail: "The log of the daemon contains the cause, with the request id below."}
+}
+
+// refusal returns the problem of an error after which a form is shown again. Other errors have a page of their own.
+func refusal(err error) (p problem, refused bool) {
+	if err == nil {
+		return p, false
+	}
+	p = problemOf(err)
+	return p, p.Status < http.StatusInternalServerError || errors.Is(err, publish.ErrStorageFull)
 }
 
 // signInAgain are the errors after which a visitor may sign in again.

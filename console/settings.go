@@ -33,7 +33,9 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	in.Name, in.CallbackURL = text("name"), text("callbackUrl")
 	if list := text("events"); list != nil { // the ticked types, and others
 		all := strings.Join(append(slices.Clone(form["type"]), *list), "\n")
-		in.Events = new(strings.FieldsFunc(all, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }))
+		chosen := strings.FieldsFunc(all, func(c rune) bool { return c == ',' || unicode.IsSpace(c) })
+		slices.Sort(chosen)
+		in.Events = new(slices.Compact(chosen))
 	}
 	if list := text("contacts"); list != nil {
 		in.Contacts = new([]secret.Text)
@@ -55,34 +57,26 @@ func (v *visit) settings() (in subscribers.Settings, fields []string, err error)
 	if revision := form.Get("revision"); revision != "" {
 		in.Revisions = []string{revision}
 	}
-	if in.Headers, err = headers(text("headers"), form["header"]); err != nil {
-		return in, fields, err
-	}
-	if in.StopOn, err = numbers("stopOn", text("stopOn")); err != nil {
-		return in, fields, err
-	}
-	if in.RetrySchedule, err = numbers("retrySchedule", text("retrySchedule")); err != nil {
-		return in, fields, err
-	}
+	var problems invalid.Error
+	in.Headers = headers(&problems, text("headers"), form["header"])
+	in.StopOn = numbers(&problems, "stopOn", text("stopOn"))
+	in.RetrySchedule = numbers(&problems, "retrySchedule", text("retrySchedule"))
 	if rate := text("perSecond"); rate != nil {
-		if in.RateLimit, err = readRate(*rate, strings.TrimSpace(form.Get("burst"))); err != nil {
-			return in, fields, err
-		}
+		in.RateLimit = readRate(&problems, *rate, strings.TrimSpace(form.Get("burst")))
 	}
-	return in, fields, nil
+	return in, fields, problems.OrNil()
 }
 
 // headers reads one header a line; nil: they are not changed. Of the headers that the form was shown with, one without a
 // line is removed, and one with callback.HiddenValue keeps its value.
-func headers(text *string, shown []string) (map[string]*secret.Text, error) {
+func headers(problems *invalid.Error, text *string, shown []string) map[string]*secret.Text {
 	if text == nil {
-		return nil, nil //nolint:nilnil // they are not changed
+		return nil
 	}
 	changes := map[string]*secret.Text{}
 	for _, name := range shown {
 		changes[name] = nil
 	}
-	var problems invalid.Error
 	given := map[string]bool{}
 	for line := range strings.Lines(*text) {
 		name, value, colon := strings.Cut(strings.TrimSpace(line), ":")
@@ -100,7 +94,7 @@ func headers(text *string, shown []string) (map[string]*secret.Text, error) {
 		}
 		given[name] = true
 	}
-	return changes, problems.OrNil()
+	return changes
 }
 
 // oauthOf reads where an access token is fetched: nowhere without a URL. Without a secret, the stored one stays.
@@ -120,29 +114,27 @@ func oauthOf(text func(field string) *string) *callback.OAuthChange {
 }
 
 // numbers reads a field with whole numbers; nil: it was not sent.
-func numbers(field string, text *string) (*[]int, error) {
+func numbers(problems *invalid.Error, field string, text *string) *[]int {
 	if text == nil {
-		return nil, nil //nolint:nilnil // it is not changed
+		return nil
 	}
 	list := []int{}
 	for word := range strings.FieldsFuncSeq(*text, func(c rune) bool { return c == ',' || unicode.IsSpace(c) }) {
 		n, err := strconv.Atoi(word)
 		if err != nil {
-			problems := &invalid.Error{}
 			problems.Add(field, "INVALID", "must be whole numbers, with spaces between them")
-			return nil, problems
+			return nil
 		}
 		list = append(list, n)
 	}
-	return &list, nil
+	return &list
 }
 
-func readRate(perSecond, burst string) (*subscribers.RateLimit, error) {
+func readRate(problems *invalid.Error, perSecond, burst string) *subscribers.RateLimit {
 	limit := &subscribers.RateLimit{}
 	if perSecond == "" {
-		return limit, nil
+		return limit
 	}
-	var problems invalid.Error
 	var err error
 	if limit.PerSecond, err = strconv.ParseFloat(perSecond, 64); err != nil || limit.PerSecond <= 0 {
 		problems.Add("perSecond", "INVALID", "must be a number from 0.01 to 10,000, or empty for no limit")
@@ -152,7 +144,7 @@ func readRate(perSecond, burst string) (*subscribers.RateLimit, error) {
 			problems.Add("burst", "INVALID", "must be a whole number from 1 to 10,000, or empty")
 		}
 	}
-	return limit, problems.OrNil()
+	return limit
 }
 
 // asEdited returns the subscriber with the values of its form, to show the form again.
@@ -224,7 +216,7 @@ func (s *server) showTrial(ctx context.Context, v *visit, sub subscribers.Subscr
 	if err != nil {
 		return err
 	}
-	page := s.sentPage(v, sub, in)
+	page := s.sentPage(ctx, v, sub, in)
 	page.New, page.Tried = sub.UUID == uuid.Nil, &tried
 	v.showForm(page)
 	return nil

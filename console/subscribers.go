@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -268,9 +269,10 @@ type editPage struct {
 
 	New       bool
 	Types     []chosenType
-	Patterns  string // event types that are not in the catalogue, and patterns
-	Addresses string // of the contacts
-	Lines     string // of the headers
+	Patterns  string     // event types that are not in the catalogue, and patterns
+	Addresses string     // of the contacts
+	Lines     string     // of the headers
+	Sent      url.Values // the refused form; nil: the page shows what is stored
 	Problem   *problem
 	Tried     *trial
 }
@@ -295,13 +297,13 @@ func (s *server) editSubscriber(ctx context.Context, v *visit, company, id uuid.
 	if err != nil {
 		return err
 	}
-	v.showForm(s.newEditPage(sub))
+	v.showForm(s.newEditPage(ctx, sub))
 	return nil
 }
 
 // newSubscriber shows an empty form, with the event type in the query.
-func (s *server) newSubscriber(_ context.Context, v *visit, _ uuid.UUID) error {
-	page := s.newEditPage(subscribers.Subscriber{Events: v.list("event")})
+func (s *server) newSubscriber(ctx context.Context, v *visit, _ uuid.UUID) error {
+	page := s.newEditPage(ctx, subscribers.Subscriber{Events: v.list("event")})
 	page.New = true
 	v.showForm(page)
 	return nil
@@ -319,9 +321,9 @@ func (v *visit) showForm(page editPage) {
 	v.render(status, "edit", title, page)
 }
 
-func (s *server) newEditPage(sub subscribers.Subscriber) editPage {
+func (s *server) newEditPage(ctx context.Context, sub subscribers.Subscriber) editPage {
 	page := editPage{Subscriber: sub}
-	for _, t := range s.opts.Catalogue.Types() {
+	for _, t := range s.eventTypeList(ctx) {
 		page.Types = append(page.Types, chosenType{t, slices.Contains(sub.Events, t.Name)})
 	}
 	for _, name := range sub.Events {
@@ -339,10 +341,18 @@ func (s *server) newEditPage(sub subscribers.Subscriber) editPage {
 }
 
 // sentPage is newEditPage with what the form sent, to show the form again.
-func (s *server) sentPage(v *visit, sub subscribers.Subscriber, in subscribers.Settings) editPage {
-	page := s.newEditPage(asEdited(sub, in))
-	page.Addresses, page.Lines, page.Revision = v.r.PostFormValue("contacts"), v.r.PostFormValue("headers"), v.r.PostFormValue("revision")
+func (s *server) sentPage(ctx context.Context, v *visit, sub subscribers.Subscriber, in subscribers.Settings) editPage {
+	page := s.newEditPage(ctx, asEdited(sub, in))
+	page.Sent, page.Revision = v.r.PostForm, v.r.PostFormValue("revision")
 	return page
+}
+
+// Was returns what a field had in the refused form, or else its stored value.
+func (p editPage) Was(field, stored string) string {
+	if p.Sent.Has(field) {
+		return p.Sent.Get(field)
+	}
+	return stored
 }
 
 // Rate returns the rate limit for the form, and "" without one.
@@ -385,7 +395,7 @@ func (s *server) updateSubscriber(ctx context.Context, v *visit, company, id uui
 		return readErr
 	}
 	v.entry = nil // it was refused
-	page := s.sentPage(v, sub, settings)
+	page := s.sentPage(ctx, v, sub, settings)
 	page.Problem = &p
 	v.showForm(page)
 	return nil
@@ -399,19 +409,20 @@ func (s *server) createSubscriber(ctx context.Context, v *visit, company uuid.UU
 		err = publish.ErrStorageFull
 	}
 	if err == nil {
+		v.setAuditEntry("subscriber.create", "", &company, "subscriber", "")
 		sub, err = s.opts.Subscribers.Create(ctx, company, settings)
 	}
-	if err != nil {
-		p := problemOf(err)
-		if p.Status >= http.StatusInternalServerError {
-			return err
-		}
-		page := s.sentPage(v, subscribers.Subscriber{}, settings)
+	if p, refused := refusal(err); refused {
+		v.entry = nil
+		page := s.sentPage(ctx, v, subscribers.Subscriber{}, settings)
 		page.New, page.Problem = true, &p
 		v.showForm(page)
 		return nil
 	}
-	v.setAuditEntry("subscriber.create", "", &company, "subscriber", sub.UUID.String())
+	if err != nil {
+		return err
+	}
+	v.entry.Target.IDs = []string{sub.UUID.String()}
 	v.show("created", "Subscriber created", createdPage{&sub, sub.Secrets[0].Key.Reveal()})
 	return nil
 }
@@ -425,8 +436,12 @@ type createdPage struct {
 
 // deleteSubscriber deletes the subscriber that the form was shown with, not one that was changed since.
 func (s *server) deleteSubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
+	revision := v.field("revision")
+	if revision == "" {
+		return subscribers.ErrChanged
+	}
 	v.setAuditEntry("subscriber.delete", "", &company, "subscriber", id.String())
-	if err := s.opts.Subscribers.Delete(ctx, company, id, v.Query("revision")); err != nil {
+	if err := s.opts.Subscribers.Delete(ctx, company, id, revision); err != nil {
 		return err
 	}
 	return v.done("/console/subscribers", "deleted")

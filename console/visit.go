@@ -21,8 +21,8 @@ import (
 	"spendhook/internal/timestamp"
 )
 
-// maxForm bounds the size of a form, in bytes: the longest filter, and a hundred ids.
-const maxForm = 128 << 10
+// maxForm bounds the size of a form, in bytes, as its URL-encoded text: the schema of an event type, or a hundred ids.
+const maxForm = 256 << 10
 
 // visit is one request of a session.
 type visit struct {
@@ -32,8 +32,9 @@ type visit struct {
 	r      *http.Request
 	server *server
 	secret string
-	entry  *audit.Entry // of a change; nil when it is not audited
-	from   *time.Time   // start of the period; nil: any time
+	entry  *audit.Entry  // of a change; nil when it is not audited
+	named  time.Duration // how long the page has waited for names of companies
+	from   *time.Time    // start of the period; nil: any time
 }
 
 // handle answers a visit. If it returns an error, the visitor sees a page about the error. A handle
@@ -42,9 +43,11 @@ type handle func(ctx context.Context, v *visit) error
 
 // page adds a page for sessions with the scope.
 func (s *server) page(pattern, scope string, h handle) {
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		s.serve(w, r, pageTimeout, func(g *session.Grant) bool { return scope == anyone || g.May(scope) }, h)
-	})
+	s.pageFor(pattern, func(g *session.Grant) bool { return scope == anyone || g.May(scope) }, h)
+}
+
+func (s *server) pageFor(pattern string, may func(*session.Grant) bool, h handle) {
+	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, pageTimeout, may, h) })
 }
 
 // change adds a form that sessions with the scope may send, if they are not read-only.

@@ -3712,7 +3712,7 @@ type ClientInterface interface {
 
 	// EraseCompany Erase the data of a company
 	//
-	// Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+	// Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
 	// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
 	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
@@ -4793,7 +4793,7 @@ func (c *Client) ListCompanies(ctx context.Context, params *ListCompaniesParams,
 
 // EraseCompany Erase the data of a company
 //
-// Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+// Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
 // certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
 // events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
@@ -12924,7 +12924,7 @@ type ClientWithResponsesInterface interface {
 
 	// EraseCompanyWithResponse Erase the data of a company
 	//
-	// Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+	// Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
 	// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
 	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
@@ -16735,7 +16735,7 @@ func (c *ClientWithResponses) ListCompaniesWithResponse(ctx context.Context, par
 
 // EraseCompanyWithResponse Erase the data of a company
 //
-// Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+// Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
 // certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
 // events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues

@@ -47,7 +47,9 @@ func TestConsoleOfANewDeveloper(t *testing.T) {
 	wrong := fields()
 	wrong.Set("filter", "metadata.")
 	wrong.Set("headers", "X-Api-Key hunter22")
-	for _, says := range []string{"must be a name, a colon and a value", "ORDER_*", `value="PAYMENT_PAID" checked`, "New subscriber", `value="Ledger"`} {
+	wrong.Set("retrySchedule", "5 x")
+	wrong.Set("perSecond", "7.5")
+	for _, says := range []string{"must be a name, a colon and a value", "must be whole numbers", `value="5 x"`, `value="7.5"`, "X-Api-Key hunter22", "ORDER_*", `value="PAYMENT_PAID" checked`, "New subscriber", `value="Ledger"`} {
 		if page := v.submit(http.StatusBadRequest, "/console/subscribers/new", wrong); !strings.Contains(page, says) {
 			t.Errorf("a wrong form does not say %q: %s", says, page)
 		}
@@ -89,7 +91,9 @@ func TestConsoleOfANewDeveloper(t *testing.T) {
 	_, _, shown := v.get(path)
 	revision := regexp.MustCompile(`name="revision" value="([^"]+)"`).FindStringSubmatch(shown)[1]
 	v.submit(http.StatusSeeOther, path+"/edit", url.Values{"name": {"General ledger"}})
-	v.submit(http.StatusPreconditionFailed, path+"/delete", url.Values{"revision": {revision}})
+	for _, stale := range []url.Values{{"revision": {revision}}, {}} {
+		v.submit(http.StatusPreconditionFailed, path+"/delete", stale)
+	}
 	_, _, shown = v.get(path)
 	revision = regexp.MustCompile(`name="revision" value="([^"]+)"`).FindStringSubmatch(shown)[1]
 	if to := v.submit(http.StatusSeeOther, path+"/delete", url.Values{"revision": {revision}}); to != "/console/subscribers?done=deleted" {

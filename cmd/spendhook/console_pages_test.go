@@ -79,8 +79,10 @@ func TestConsoleIsAccessible(t *testing.T) {
 	for _, path := range w.paths() {
 		check(path)
 	}
+	named := command(t, "", "company", "name", developerCompany.String(), "Nordwind GmbH", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--yes")
+	named.want(t, exitOK, "Nordwind", "")
 	w.enterAll(b)
-	for _, path := range []string{"/console/", "/console/companies", "/console/system", "/console/subscribers", "/console/audit", "/console/quarantine", "/console/jobs"} {
+	for _, path := range []string{"/console/", "/console/companies", "/console/event-types?name=PAYMENT_PAID", "/console/system", "/console/subscribers", "/console/audit", "/console/quarantine", "/console/jobs"} {
 		check(path)
 	}
 }

@@ -197,7 +197,7 @@ func (d *daemon) openDispatcher() error {
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		TopCompanies: d.cfg.Metrics.TopCompanies,
-		Counted:      d.counter.Attempted, Tail: d.tail, Full: d.memoryFull, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
+		Counted:      d.counter.Attempted, Tail: d.tail, Forget: d.companies.Remove, Full: d.memoryFull, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 	d.inspector = inspect.New(inspect.Options{
 		Events: d.events, Subscribers: d.subscribers, Registry: d.subscriberRegistry, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,

@@ -182,10 +182,12 @@ func TestResourceCommands(t *testing.T) {
 	whole := []string{"company", "erase", developerCompany.String()}
 	d.cli(t, "", whole[0], whole[1:]...).want(t, exitUsage, "", "--yes")
 	d.cli(t, "", whole[0], append(whole[1:], "--yes")...).want(t, exitNotAllowed, "", "INSUFFICIENT_SCOPE")
+	asOperator("Acme", "company", "name", developerCompany.String(), "Acme", "--yes")
 	asOperator("ERASE", append(whole, "--yes", "-o", "json")...)
 	eventually(t, patience, "it is erased", func() bool {
 		return strings.Contains(d.cli(t, "", "job", "list", "--kind", "ERASE").stdout, "COMPLETED")
 	})
+	command(t, "", "company", "get", developerCompany.String(), "--url", d.api, "--token-file", secretFile(t, operator)).want(t, exitNotFound, "", "The company has no name.")
 
 	asOperator("subscriber.create", "audit", "list", "--action", "subscriber", "--since", "1h")
 	asOperator("", "quarantine", "list", "-o", "name")

@@ -74,8 +74,8 @@ func Groups(scopes []string) []string {
 	for _, scope := range scopes {
 		group, _, _ := strings.Cut(scope, ":")
 		switch group {
-		case "platform": // allows no operation by itself
-			continue
+		case "platform": // event types, and the names of companies
+			group = "events"
 		case "operator":
 			group = "audit"
 		}

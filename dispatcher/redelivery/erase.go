@@ -58,6 +58,11 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 	if err := s.Certificates.Remove(ctx, j.CompanyUUID); err != nil && !errors.Is(err, certificate.ErrNotFound) {
 		return "", err
 	}
+	if s.Forget != nil {
+		if err := s.Forget(ctx, j.CompanyUUID); err != nil {
+			return "", err
+		}
+	}
 	return "", s.Subscribers.ForgetContacts(ctx, j.CompanyUUID)
 }
 

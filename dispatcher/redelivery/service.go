@@ -28,7 +28,7 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options configures a Service; all but Archive, Full and Now are required.
+// Options configures a Service; all but Archive, Forget, Full and Now are required.
 type Options struct {
 	Client       redis.UniversalClient
 	Deliveries   *store.Store
@@ -39,8 +39,9 @@ type Options struct {
 	Archive      *archive.Store                              // the history; nil: there is none
 	Wake         func(ctx context.Context, partitions []int) // wakes partitions that have work
 	Quarantine   *quarantine.Store
-	Full         func(company uuid.UUID) bool // reports whether Redis is above its high-water mark; nil: never
-	Now          func() time.Time             // nil: the real clock, and Redis's for how long jobs are kept
+	Forget       func(ctx context.Context, company uuid.UUID) error // removes the name of an erased company; nil: nothing
+	Full         func(company uuid.UUID) bool                       // reports whether Redis is above its high-water mark; nil: never
+	Now          func() time.Time                                   // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
 	Attempt      time.Duration // the longest that an attempt takes until it is recorded, nearly always
 	Page         int           // how many deliveries or events one step of a job examines; default 500

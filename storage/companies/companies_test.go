@@ -132,5 +132,11 @@ func TestAnImportNamesItsCompanies(t *testing.T) {
 		if list := named(t, s, "acme inc", 10); !slices.Equal(list, []string{"Ácme Inc."}) {
 			t.Errorf("%q", list)
 		}
+		_, refused := storagetest.Import(t, db,
+			fmt.Sprintf(`{"kind":"company","uuid":"%s","name":"Other","currency":"USD","creditLimit":1000.00}`, storagetest.Acme),
+			`{"kind":"company","uuid":"c0000000-0000-4000-8000-000000000000","name":"Other","currency":"EUR","creditLimit":1000.001}`)
+		if list := named(t, s, "other", 10); len(refused) != 2 || list != nil {
+			t.Errorf("refused %v, named %q", refused, list)
+		}
 	})
 }

@@ -18,7 +18,6 @@ import (
 	"spendhook/storage"
 	"spendhook/storage/billing"
 	"spendhook/storage/cards"
-	"spendhook/storage/companies"
 	"spendhook/storage/locations"
 )
 
@@ -151,10 +150,6 @@ type companyEntry struct {
 
 func (c *companyEntry) id() uuid.UUID      { return c.UUID }
 func (c *companyEntry) company() uuid.UUID { return c.UUID }
-
-func (c *companyEntry) named() companies.Company {
-	return companies.Company{UUID: c.UUID, Name: c.Name}
-}
 
 func (c *companyEntry) check(e *invalid.Error) {
 	checkName(e, c.Name)

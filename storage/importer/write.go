@@ -81,12 +81,26 @@ func (w *batchWriter) writeRank(ctx context.Context, rank int, entries []numbere
 	if err := w.upsert(ctx, kinds[rankUser], k.added); err != nil {
 		return err
 	}
-	if err := w.upsert(ctx, kinds[rank], rows); err != nil || rank != rankCompany || len(entries) == 0 {
+	if err := w.upsert(ctx, kinds[rank], rows); err != nil || rank != rankCompany {
 		return err
 	}
-	named := make([]companies.Company, len(entries))
-	for i, e := range entries {
-		named[i] = e.entry.(*companyEntry).named()
+	return w.nameCompanies(ctx, entries)
+}
+
+// nameCompanies names the companies whose lines were not refused.
+func (w *batchWriter) nameCompanies(ctx context.Context, entries []numberedEntry) error {
+	refused := map[int64]bool{}
+	for _, r := range w.refused {
+		refused[r.Line] = true
+	}
+	var named []companies.Company
+	for _, e := range entries {
+		if c := e.entry.(*companyEntry); !refused[e.line] {
+			named = append(named, companies.Company{UUID: c.UUID, Name: c.Name})
+		}
+	}
+	if len(named) == 0 {
+		return nil
 	}
 	return companies.Import(ctx, w.tx, named...)
 }

@@ -1,4 +1,5 @@
--- The names of companies, for people. A company may have none, and no record in companies.
+-- The names of companies, for people. A company may have none, and no record in companies. The next import of a company
+-- names it.
 
 -- +goose Up
 CREATE TABLE company_names (
@@ -7,4 +8,3 @@ CREATE TABLE company_names (
     name_folded TEXT NOT NULL -- as users.name_folded
 );
 CREATE INDEX company_names_folded ON company_names (name_folded, uuid);
-INSERT INTO company_names (uuid, name, name_folded) SELECT uuid, name, lower(name) FROM companies;

@@ -719,7 +719,7 @@ export interface paths {
         post?: never;
         /**
          * Erase the data of a company
-         * @description Removes the name of the company, and starts a job that cancels the company's other jobs, and then removes: its subscribers with their secrets and
+         * @description Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
          *     certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
          *     events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
          *     is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
