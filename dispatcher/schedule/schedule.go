@@ -93,6 +93,7 @@ type endpoint struct {
 	held     bool // a delivery waits for an earlier event, or that of an ordered endpoint for an attempt
 	fresh    bool // its state was not read yet
 	asked    bool // the turn under way reads its state, which has not changed since
+	ended    bool // an attempt has ended since the turn under way began
 	inFlight int
 	ordered  bool
 	interval time.Duration // between two deliveries; 0: no rate
@@ -350,7 +351,7 @@ func (s *Schedule) Ended(company, id uuid.UUID, now time.Time, wait time.Duratio
 		return
 	}
 	e := c.endpoints[id]
-	e.inFlight = max(0, e.inFlight-1)
+	e.inFlight, e.ended = max(0, e.inFlight-1), true
 	if wait >= 0 {
 		s.later(e, now, wait)
 	}
@@ -593,7 +594,7 @@ func (s *Schedule) chooseEndpoints(c *company, now time.Time, want float64, t *T
 		case e.ordered:
 			most = 1
 		}
-		e.asked = true
+		e.asked, e.ended = true, false
 		t.Endpoints = append(t.Endpoints, Share{e.id, most})
 		used++
 		used += float64(max(0, most-1))
@@ -702,6 +703,8 @@ func (s *Schedule) served(e *endpoint, found State, now time.Time) {
 	}
 	e.held = found.Held || e.ordered && found.Next < 0
 	switch {
+	case e.held && e.ended && e.inFlight == 0:
+		s.serve(e) // perhaps it was held by what has ended
 	case found.Next >= 0:
 		s.later(e, now, found.Next)
 	default:

@@ -416,6 +416,21 @@ func TestOrder(t *testing.T) {
 	}
 }
 
+// An endpoint is served again when the attempt that its order waits for has ended while its turn was under way: nothing
+// else would serve it.
+func TestOrderAfterAChange(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.endpoint(State{Started: 1, Next: -1, Ordered: true})
+	f.Changed(id(1), id(9)) // so it is read although an attempt is under way
+	turn := f.one()
+	f.Ended(id(1), id(9), f.now, -1)
+	f.serve(turn, State{Next: -1, Ordered: true})
+	turn = f.wantMost(1)
+	f.serve(turn, State{Next: -1, Ordered: true}) // nothing has ended meanwhile
+	f.none()
+}
+
 // An endpoint is served again when the event that its delivery waits for was matched while its turn was under way.
 func TestMatchedDuringATurn(t *testing.T) {
 	t.Parallel()
