@@ -128,11 +128,18 @@ func (o output) printList(out io.Writer, t table, items []node) error {
 }
 
 func (t table) print(out io.Writer, items []node) error {
-	w, now := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0), time.Now()
+	return t.write(out, items, time.Now(), terminal.Colors(out))
+}
+
+func (t table) write(out io.Writer, items []node, now time.Time, colors bool) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	printRow := func(cell func(column) string) {
 		cells := make([]string, len(t))
 		for i, c := range t {
 			cells[i] = cell(c)
+			if colors && (c.heading == "STATUS" || c.heading == "STATE" || c.heading == "OUTCOME") {
+				cells[i] = colorOf(cells[i]) + cells[i] + "\x1b[0m"
+			}
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
@@ -141,6 +148,20 @@ func (t table) print(out io.Writer, items []node) error {
 		printRow(func(c column) string { return c.of(item, now) })
 	}
 	return w.Flush()
+}
+
+// colorOf returns the escape sequence for the color of a status. All are equally long: their characters count when
+// columns are aligned.
+func colorOf(status string) string {
+	switch status {
+	case "DELIVERED", "COMPLETED", "healthy":
+		return "\x1b[32m" // green
+	case "DEAD", "failing", "ERROR", "REJECTED":
+		return "\x1b[31m" // red
+	case "PENDING", "RETRYING", "HELD", "QUEUED", "RUNNING", "paused", "disabled", "DISABLED", "unknown":
+		return "\x1b[33m" // yellow
+	}
+	return "\x1b[39m"
 }
 
 // nameOf returns the identifying field of an item.

@@ -107,3 +107,22 @@ func TestMoments(t *testing.T) {
 		}
 	}
 }
+
+// Columns of colored statuses are aligned, and without colors there is no control character.
+func TestStatusesAreColored(t *testing.T) {
+	t.Parallel()
+	list, err := parse([]byte(`[{"id":"a","status":"DEAD","n":1},{"id":"bb","status":"DELIVERED","n":2},{"id":"c","n":3}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for colors, want := range map[bool]string{
+		false: "ID  STATUS     N\na   DEAD       1\nbb  DELIVERED  2\nc              3\n",
+		true: "ID  \x1b[39mSTATUS\x1b[0m     N\na   \x1b[31mDEAD\x1b[0m       1\n" +
+			"bb  \x1b[32mDELIVERED\x1b[0m  2\nc   \x1b[39m\x1b[0m           3\n",
+	} {
+		var b strings.Builder
+		if err := (table{{"ID", "id"}, {"STATUS", "status"}, {"N", "n"}}).write(&b, list.array(), time.Now(), colors); err != nil || b.String() != want {
+			t.Errorf("%q, %v", b.String(), err)
+		}
+	}
+}
