@@ -29,7 +29,7 @@ type companyRow struct {
 	Failing                int // subscribers
 }
 
-// companiesSize is the number of companies on a page. Each takes three round trips to Redis.
+// companiesSize is the number of companies on a page. Each takes some round trips to Redis.
 const companiesSize = 20
 
 // listCompanies finds companies by their names. A UUID leads to its company.

@@ -14,6 +14,7 @@ import (
 	lru "github.com/hashicorp/golang-lru/v2"
 
 	"spendhook/audit"
+	"spendhook/auth/clients"
 	"spendhook/console/login"
 	"spendhook/console/session"
 	"spendhook/contacts"
@@ -39,7 +40,7 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options configure the console. All but Login and Now are required.
+// Options configure the console. All but Clients, Login and Now are required.
 type Options struct {
 	Sessions    *session.Store
 	Subscribers *subscribers.Store
@@ -59,6 +60,7 @@ type Options struct {
 	Tail        *tail.Tail
 	CardJobs    *cards.Store
 	Companies   *companies.Store
+	Clients     *clients.Store // nil if the daemon issues no tokens
 	System      systemStatus
 	Audit       *audit.Log
 
@@ -166,6 +168,7 @@ func (s *server) routes() {
 	s.mux.HandleFunc("GET /console/tail/stream", s.tailStream)
 	s.page("GET /console/jobs", readDeliveries, forCompanyOrAll(s.jobs))
 	s.page("GET /console/jobs/{uuid}", anyone, forID(s.job))
+	s.page("GET /console/access", operator, forCompanyOrAll(s.access))
 	s.page("GET /console/audit", operator, forCompanyOrAll(s.audit))
 	s.page("GET /console/event-types", readEvents, s.eventTypes)
 	s.page("GET /console/quarantine", operator, forCompanyOrAll(s.quarantine))
@@ -179,6 +182,8 @@ func (s *server) routes() {
 	s.change("POST /console/subscribers/{uuid}/delete", writeSubscribers, forID(s.deleteSubscriber))
 	s.form("POST /console/subscribers/{uuid}/edit", testTimeout, mayChange(writeSubscribers), forID(s.updateSubscriber))
 	s.change("POST /console/subscribers/{uuid}/filter-test", writeSubscribers, forID(s.try))
+	s.change("POST /console/subscribers/{uuid}/certificate", writeSubscribers, forID(s.setCertificate))
+	s.change("POST /console/subscribers/{uuid}/certificate/delete", writeSubscribers, forID(s.removeCertificate))
 	s.change("POST /console/subscribers/{uuid}/pause", writeSubscribers, forID(s.pause))
 	s.change("POST /console/subscribers/{uuid}/resume", writeSubscribers, forID(s.resume))
 	s.change("POST /console/subscribers/{uuid}/enable", writeSubscribers, forID(s.enable))
@@ -198,6 +203,9 @@ func (s *server) routes() {
 	s.change("POST /console/deliveries/count", writeDeliveries, forCompany(s.countMatching))
 	s.change("POST /console/jobs/{uuid}/start", writeDeliveries, forID(s.changeCounted))
 	s.change("POST /console/jobs/{uuid}/cancel", writeDeliveries, forID(s.cancelJob))
+	s.change("POST /console/access/sessions/{uuid}/end", operator, forCompanyOrAll(s.endSession))
+	s.form("POST /console/access/clients/{client}", pageTimeout, maySetForAll, s.disableClient)
+	s.form("POST /console/companies/{company}/erase", pageTimeout, mayEraseCompany, forCompany(s.eraseCompany))
 	s.form("POST /console/companies/{company}/name", pageTimeout, maySetForAll, forCompany(s.nameCompany))
 	s.form("POST /console/event-types", pageTimeout, maySetForAll, s.putEventType)
 	s.form("POST /console/event-types/delete", pageTimeout, maySetForAll, s.removeEventType)
@@ -209,6 +217,9 @@ func (s *server) routes() {
 func mayCreate(read, write string) func(*session.Grant) bool {
 	return func(g *session.Grant) bool { return g.May(read) && g.MayChange(write) }
 }
+
+// mayEraseCompany: the job is shown next.
+func mayEraseCompany(g *session.Grant) bool { return maySetForAll(g) && g.May(readDeliveries) }
 
 // mayErase: an erasure changes an event and its deliveries.
 func mayErase(g *session.Grant) bool { return g.MayChange(writeEvents) && g.MayChange(writeDeliveries) }

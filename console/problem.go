@@ -27,6 +27,7 @@ import (
 	"spendhook/internal/redisx"
 	"spendhook/storage"
 	"spendhook/subscribers"
+	"spendhook/subscribers/certificate"
 )
 
 // problem describes an error for a page.
@@ -60,6 +61,10 @@ var known = []struct {
 	{errForbidden, http.StatusForbidden, "Not allowed", "Your session is read-only, or does not have the scope for this page or change. Ask for another link."},
 	{errToken, http.StatusForbidden, "Nothing was changed", "The form is from another session. Go back, reload the page and press the button again."},
 	{errForm, http.StatusBadRequest, "Nothing was changed", "The form could not be read, or is too large."},
+	{errNotConfirmed, http.StatusBadRequest, "Nothing was erased", "Enter the first eight characters of the company's UUID, to confirm."},
+	{certificate.ErrNotFound, http.StatusNotFound, "Nothing was changed", "The subscriber has no client certificate of its own."},
+	{certificate.ErrNoSubscriber, http.StatusNotFound, "There is no such subscriber", "The subscriber was deleted, or never existed."},
+	{certificate.ErrTooMany, http.StatusConflict, "Nothing was changed", "100 subscribers of the company have a client certificate of their own."},
 	{errNoPage, http.StatusNotFound, "No such page", "This page does not exist, or your session does not include it."},
 	{errTooOften, http.StatusTooManyRequests, "Too many requests", "This browser requests too many pages. Wait a moment and try again."},
 	{errBusy, http.StatusServiceUnavailable, "Too busy", "The daemon is rendering too many pages. Try again in a moment."},

@@ -78,11 +78,12 @@ func (s *server) form(pattern string, limit time.Duration, may func(*session.Gra
 }
 
 var (
-	errForm      = errors.New("the form cannot be read")
-	errToken     = errors.New("the form does not have the token of the session")
-	errForbidden = errors.New("the session may not do this")
-	errNoPage    = errors.New("there is no such page")
-	errBusy      = errors.New("too many pages are being rendered")
+	errForm         = errors.New("the form cannot be read")
+	errToken        = errors.New("the form does not have the token of the session")
+	errForbidden    = errors.New("the session may not do this")
+	errNoPage       = errors.New("there is no such page")
+	errNotConfirmed = errors.New("the form does not repeat the start of the UUID")
+	errBusy         = errors.New("too many pages are being rendered")
 )
 
 // serve authorizes the request and answers it, within the time limit.
@@ -197,8 +198,11 @@ func (v *visit) setAuditEntry(action, detail string, company *uuid.UUID, kind, i
 			Kind: audit.Console, Subject: v.Asker.Subject, ClientID: v.Asker.ClientID, Issuer: v.Asker.Issuer,
 			CompanyUUID: v.Company, Certificate: v.Certificate, Session: new(v.ID),
 		},
-		Action: action, CompanyUUID: company, Target: audit.Target{Kind: kind, IDs: []string{id}}, Detail: detail, Fields: fields,
+		Action: action, CompanyUUID: company, Target: audit.Target{Kind: kind}, Detail: detail, Fields: fields,
 		RequestID: v.w.Header().Get("X-Request-Id"), Address: peer.AddressText(v.r.Context()),
+	}
+	if id != "" {
+		v.entry.Target.IDs = []string{id}
 	}
 }
 

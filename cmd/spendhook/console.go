@@ -124,7 +124,7 @@ func (d *daemon) webConsole() (http.Handler, error) {
 	return console.New(console.Options{
 		Sessions: d.sessions, Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.subscriberRegistry, Full: d.memoryFull, Publisher: d.publisher, Events: d.events, Catalogue: d.catalogue, EventTypes: d.eventTypes,
 		Deliveries: d.dispatcher.Deliveries, Redelivery: d.dispatcher.Redelivery, Inspector: d.inspector, Challenger: d.challenger, Contacts: d.contacts, Dispatcher: d.dispatcher, Traffic: d.traffic, Tail: d.tail,
-		CardJobs: d.cards, Companies: d.companies, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
+		CardJobs: d.cards, Companies: d.companies, Clients: d.clients, System: &systemStatus{daemon: d, since: time.Now()}, Audit: d.audit,
 		Login: provider, Accepts: d.acceptsAsker, CertificateRequired: d.cfg.CertificateRequired()["console"], Peers: d.peers, Limiter: d.limiter,
 		Logger: d.log,
 	})

@@ -68,7 +68,7 @@ func TestConsoleScreenshots(t *testing.T) {
 		named.want(t, exitOK, name, "")
 	}
 	w.enterAll(b)
-	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"companies", "/console/companies", nil}, {"system", "/console/system", nil}, {"event-types-all", "/console/event-types?name=CARD_CREATED", nil}})
+	w.shoot(b, dir, []page{{"overview-all", "/console/", nil}, {"companies", "/console/companies", nil}, {"access-all", "/console/access", nil}, {"system", "/console/system", nil}, {"event-types-all", "/console/event-types?name=CARD_CREATED", nil}})
 }
 
 // startJobs counts the dead letters of the failing subscriber, and recovers what the other one missed.

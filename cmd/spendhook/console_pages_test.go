@@ -24,7 +24,7 @@ func (w *story) paths() []string {
 		"/console/", "/console/?span=7d", "/console/subscribers", "/console/subscribers/" + w.failing, "/console/subscribers/" + w.failing + "/edit", "/console/subscribers/new",
 		"/console/events/new?event=PAYMENT_PAID",
 		"/console/events", "/console/events/" + developerCompany.String() + "/" + w.event + "?payload=true", "/console/deliveries?status=DEAD", "/console/dead",
-		"/console/deliveries/" + w.event + "." + w.failing, "/console/tail", "/console/jobs", "/console/audit", "/console/event-types", "/console/quarantine",
+		"/console/deliveries/" + w.event + "." + w.failing, "/console/tail", "/console/jobs", "/console/access", "/console/audit", "/console/event-types", "/console/quarantine",
 		"/console/no-such-page",
 	}
 }
@@ -82,7 +82,7 @@ func TestConsoleIsAccessible(t *testing.T) {
 	named := command(t, "", "company", "name", developerCompany.String(), "Nordwind GmbH", "--url", w.daemon.api, "--token-file", secretFile(t, w.mint("")), "--yes")
 	named.want(t, exitOK, "Nordwind", "")
 	w.enterAll(b)
-	for _, path := range []string{"/console/", "/console/companies", "/console/event-types?name=PAYMENT_PAID", "/console/system", "/console/subscribers", "/console/audit", "/console/quarantine", "/console/jobs"} {
+	for _, path := range []string{"/console/", "/console/companies", "/console/access", "/console/event-types?name=PAYMENT_PAID", "/console/system", "/console/subscribers", "/console/audit", "/console/quarantine", "/console/jobs"} {
 		check(path)
 	}
 }

@@ -459,7 +459,7 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/", "/console/subscribers", "/console/subscribers/" + w.failing, "/console/subscribers/" + w.failing + "/edit",
 		"/console/events", "/console/events/" + ours + "/evt_ours", "/console/events/" + ours + "/evt_ours/body", "/console/events/" + theirs + "/evt_ours",
 		"/console/events?id=evt_ours", "/console/deliveries", "/console/deliveries?subscriber=" + w.failing, "/console/dead",
-		"/console/deliveries/evt_ours." + w.failing, "/console/deliveries/evt_ours." + w.failing + "/body", "/console/audit", "/console/quarantine", "/console/jobs/" + w.failing,
+		"/console/deliveries/evt_ours." + w.failing, "/console/deliveries/evt_ours." + w.failing + "/body", "/console/audit", "/console/quarantine", "/console/access", "/console/jobs/" + w.failing,
 		"/console/jobs", "/console/jobs?subscriber=" + w.failing, "/console/tail",
 	} {
 		for _, query := range []string{"", "company=" + ours, "company=" + strings.ToUpper(ours), "company=", "company=" + theirs + "&company=" + ours} {
@@ -490,6 +490,11 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/deliveries/count":                                            {"company": {ours}, "status": {"DEAD"}, "kind": {"RETRY"}},
 		"/console/jobs/" + w.failing + "/start":                                {},
 		"/console/jobs/" + w.failing + "/cancel":                               {},
+		"/console/subscribers/" + w.failing + "/delete":                        {"revision": {"1"}},
+		"/console/subscribers/" + w.failing + "/certificate/delete":            {},
+		"/console/events/" + ours + "/evt_ours/erase":                          {},
+		"/console/subscribers/new":                                             {"company": {ours}, "name": {"Ours"}},
+		"/console/events/new":                                                  {"company": {ours}, "id": {"theirs"}},
 	} {
 		form.Set("token", token)
 		if status, _, page := v.post(path, form); status != http.StatusNotFound {

@@ -83,6 +83,9 @@ func Groups(scopes []string) []string {
 			groups = append(groups, group)
 		}
 	}
+	if slices.Contains(scopes, "operator") && slices.Contains(scopes, "platform") {
+		groups = append(groups, "clients") // OAuth clients
+	}
 	return groups
 }
 

@@ -230,6 +230,9 @@ func TestGroups(t *testing.T) {
 	if want := []string{"subscribers", "audit", "events"}; !slices.Equal(got, want) {
 		t.Errorf("%v", got)
 	}
+	if got := session.Groups([]string{"operator", "platform"}); !slices.Equal(got, []string{"audit", "events", "clients"}) {
+		t.Errorf("%v", got)
+	}
 	if got := session.Groups([]string{"platform"}); !slices.Equal(got, []string{"events"}) { // it names companies, and documents event types
 		t.Errorf("%v", got)
 	}

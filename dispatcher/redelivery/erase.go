@@ -58,11 +58,6 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 	if err := s.Certificates.Remove(ctx, j.CompanyUUID); err != nil && !errors.Is(err, certificate.ErrNotFound) {
 		return "", err
 	}
-	if s.Forget != nil {
-		if err := s.Forget(ctx, j.CompanyUUID); err != nil {
-			return "", err
-		}
-	}
 	return "", s.Subscribers.ForgetContacts(ctx, j.CompanyUUID)
 }
 
@@ -149,6 +144,14 @@ func (s *Service) eraseDead(ctx context.Context, j *Job) (string, error) {
 		refs[i] = page.Items[i].Ref.Ref
 	}
 	return page.Next, s.eraseAll(ctx, j, refs)
+}
+
+// eraseName removes the name of the company, at last: it is in another database.
+func (s *Service) eraseName(ctx context.Context, j *Job) (string, error) {
+	if s.Forget == nil {
+		return "", nil
+	}
+	return "", s.Forget(ctx, j.CompanyUUID)
 }
 
 // erasedTogether is how many events of the history are erased together.
