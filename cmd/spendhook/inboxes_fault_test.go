@@ -85,7 +85,7 @@ func inboxPrograms(t *testing.T) []*inboxProgram {
 		},
 		{
 			language: "Java", lost: 5, away: true, command: []string{filepath.Join(clients, "java", "conformance.sh")},
-			needs: "/usr/share/java/sqlite-jdbc.jar",
+			needs: filepath.Join(clients, "java", "build", "conformance", "Conformance.class"),
 		},
 	}
 	return slices.DeleteFunc(all, func(p *inboxProgram) bool {
