@@ -29,7 +29,9 @@ func (s *server) newEvent(ctx context.Context, v *visit, _ uuid.UUID) error {
 	types := s.eventTypeList(ctx)
 	page := newEventPage{ID: uuid.NewString(), Type: v.Query("event"), Timestamp: s.opts.Now().UTC().Format(time.RFC3339), Metadata: "{}"}
 	if i := slices.IndexFunc(types, func(t eventtype.Type) bool { return t.Name == page.Type }); i >= 0 && len(types[i].Example) > 0 {
-		page.Metadata, _ = indented(types[i].Example)
+		if example, cut := indented(types[i].Example); !cut {
+			page.Metadata = example
+		}
 	}
 	page.show(v, http.StatusOK, types)
 	return nil

@@ -70,8 +70,8 @@ func (s *server) putEventType(ctx context.Context, v *visit) error {
 	if err == nil {
 		return v.done("/console/event-types?name="+form.Name, "documented")
 	}
-	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError {
+	p, refused := refusal(err)
+	if !refused {
 		return err
 	}
 	v.entry, form.Problem = nil, &p

@@ -41,6 +41,12 @@ func InCompany(q *bun.SelectQuery, company *uuid.UUID) *bun.SelectQuery {
 	return q.Where("company_uuid = ?", Key(*company))
 }
 
+// like escapes what a pattern of LIKE … ESCAPE '!' does not take literally.
+var like = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_")
+
+// LikeText returns text as a part of a pattern for LIKE … ESCAPE '!' that matches it literally.
+func LikeText(text string) string { return like.Replace(text) }
+
 // WhereEqual restricts q to the rows whose column equals the value in upper case. The value ""
 // does not restrict q.
 func WhereEqual(q *bun.SelectQuery, column, value string) *bun.SelectQuery {

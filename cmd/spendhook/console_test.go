@@ -409,12 +409,7 @@ func (w *story) editor() *editor {
 // save sends the form, and returns the page of the answer.
 func (e *editor) save(wanted int, fields url.Values) string {
 	e.story.t.Helper()
-	fields.Set("token", e.visitor.token())
-	status, _, page := e.visitor.post(e.path+"/edit", fields, "Sec-Fetch-Site", "same-origin")
-	if status != wanted {
-		e.story.t.Fatalf("%v: %d %s", fields, status, page)
-	}
-	return page
+	return e.visitor.submit(wanted, e.path+"/edit", fields)
 }
 
 func (e *editor) shown() (sub gen.Subscriber) {

@@ -80,7 +80,7 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Company, next string
 			q = q.Where("uuid = ?", storage.Key(id))
 		} else {
 			for word := range strings.FieldsSeq(fold.Text(f.Search)) {
-				start := like.Replace(word) + "%"
+				start := storage.LikeText(word) + "%"
 				q = q.Where("(name_folded LIKE ? ESCAPE '!' OR name_folded LIKE ? ESCAPE '!')", start, "% "+start)
 			}
 		}
@@ -99,9 +99,6 @@ func (s *Store) List(ctx context.Context, f Filter) (list []Company, next string
 	}
 	return list, next, err
 }
-
-// like escapes what LIKE … ESCAPE '!' does not take literally.
-var like = strings.NewReplacer("!", "!!", "%", "!%", "_", "!_")
 
 // Put gives a company its name, in place of the one that it had. It reports whether it had none. The error may be an
 // *invalid.Error.

@@ -2,7 +2,6 @@ package reimbursements
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/google/uuid"
@@ -166,7 +165,7 @@ func (f *Filter) apply(q *bun.SelectQuery, dayPrefix string) *bun.SelectQuery {
 	q = whereIn(q, "uuid", storage.Keys(f.UUIDs))
 	if f.RequesterName != "" {
 		named := storage.InCompany(q.NewSelect().Table("users").Column("uuid"), f.Company).
-			Where("name_folded LIKE ? ESCAPE '!'", likePattern(fold.Text(f.RequesterName)))
+			Where("name_folded LIKE ? ESCAPE '!'", "%"+storage.LikeText(fold.Text(f.RequesterName))+"%")
 		q = q.Where("requester_uuid IN (?)", named)
 	}
 	return q
@@ -199,9 +198,4 @@ func whereIn[T any](q *bun.SelectQuery, column string, values []T) *bun.SelectQu
 		return q
 	}
 	return q.Where(fmt.Sprintf("%s IN ?", column), bun.Tuple(values))
-}
-
-// likePattern returns the pattern for texts that contain s, for LIKE … ESCAPE '!'.
-func likePattern(s string) string {
-	return "%" + strings.NewReplacer("!", "!!", "%", "!%", "_", "!_").Replace(s) + "%"
 }
