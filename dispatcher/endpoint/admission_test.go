@@ -842,3 +842,26 @@ func TestWaitingDeliveriesOverflowForAnotherEndpoint(t *testing.T) {
 		})
 	}
 }
+
+// An endpoint that does not answer takes the memory of its company until time shows that it is slow. Then its deliveries
+// overflow, and leave the memory to the company's other endpoints.
+func TestWaitingDeliveriesOfASilentEndpointOverflow(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 16, PerEndpoint: 2})
+	f.enter(1, 1, Start)
+	f.enter(1, 1, Start)
+	_, later := f.enter(1, 1, Wait)
+	for f.Free(id(1)) > 0 {
+		f.enter(1, 1, Wait)
+	}
+	f.Busy(id(1), slices.Values([]uuid.UUID{id(1), id(2)}))
+	if f.Skipped(id(1)); len(later) > 0 {
+		t.Error("it waits no more, and nothing is slow yet")
+	}
+	if f.OverflowSlow(); len(later) > 0 {
+		t.Error("it waits no more at once")
+	}
+	f.now = f.now.Add(time.Second)
+	f.OverflowSlow()
+	f.wantLater(later, OverflowShare)
+}

@@ -20,7 +20,7 @@ type company struct {
 	failing  bool          // its last attempt did not reach the endpoint
 	skipped  *list.Element // in Admission.skipped; nil: the company is not in the list
 	matching int           // events that are to be matched; they have places too
-	all      []uuid.UUID   // its endpoints, as Busy last found all of them busy
+	all      []uuid.UUID   // its endpoints, of the last call of Busy
 }
 
 // Busy reports whether none of a company's endpoints, in any order, can start a delivery now. If so, deliveries that
@@ -28,21 +28,20 @@ type company struct {
 func (a *Admission) Busy(id uuid.UUID, endpoints iter.Seq[uuid.UUID]) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for id := range endpoints {
-		if e := a.endpoints[id]; e == nil || !a.busy(e) {
-			return false
-		}
-	}
 	c := a.company(id)
 	c.all = slices.AppendSeq(c.all[:0], endpoints)
 	a.updateHolding(c)
-	return true
+	return !a.hasIdle(c)
+}
+
+// hasIdle reports whether one of a company's endpoints could start a delivery.
+func (a *Admission) hasIdle(c *company) bool {
+	return slices.ContainsFunc(c.all, func(id uuid.UUID) bool { return a.endpoints[id] == nil || !a.busy(a.endpoints[id]) })
 }
 
 // overflowSlow has the waiting deliveries of slow endpoints of a company overflow, if another one could start a delivery.
 func (a *Admission) overflowSlow(c *company) (overflowed []decided) {
-	idle := slices.ContainsFunc(c.all, func(id uuid.UUID) bool { return a.endpoints[id] == nil || !a.busy(a.endpoints[id]) })
-	if !idle {
+	if !a.hasIdle(c) {
 		return nil
 	}
 	for _, id := range c.all {
@@ -133,6 +132,27 @@ func (a *Admission) skip(company uuid.UUID) (worth bool, overflowed []decided) {
 	}
 	a.updateHolding(c)
 	return worth, overflowed
+}
+
+// OverflowSlow has the waiting deliveries of slow endpoints of skipped companies overflow. Call it every so often: of an endpoint
+// that does not answer at all, only the time shows that it is slow. Its time is linear in the companies that hold
+// something and their endpoints.
+func (a *Admission) OverflowSlow() {
+	for _, w := range a.slow() {
+		w.call()
+	}
+}
+
+func (a *Admission) slow() (overflowed []decided) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, c := range a.holding {
+		if c.skipped != nil {
+			overflowed = append(overflowed, a.overflowSlow(c)...)
+			a.updateHolding(c)
+		}
+	}
+	return overflowed
 }
 
 func (a *Admission) worthATurn(c *company) bool {

@@ -36,6 +36,7 @@ func (g *gate) places() int {
 
 func (g *gate) Holding() (map[uuid.UUID]int, int) { return nil, g.places() }
 func (g *gate) Skipped(uuid.UUID) bool            { return false }
+func (g *gate) OverflowSlow()                     {}
 func (g *gate) Free(uuid.UUID) int                { return g.places() }
 
 func (g *gate) MayStart(_, _ uuid.UUID) (int, time.Time) { return 1000, time.Time{} }
