@@ -26,9 +26,9 @@ var (
 	stubLua string
 )
 
-// Overhead is the memory of Redis for an event besides the result of Encode, in bytes: keys,
+// overhead is the memory of Redis for an event besides the result of Encode, in bytes: keys,
 // indexes and one DELIVERED delivery.
-const Overhead = 900
+const overhead = 900
 
 // compactedBytes is the memory of Redis for a compacted event, in bytes.
 const compactedBytes = 280
@@ -43,10 +43,20 @@ const (
 	shortRecord   = 200
 )
 
+// Bytes is the memory of Redis that counts for an event, in bytes. kept is the length of the result of Encode, and records
+// are the lengths of the records of its deliveries, if these have ended.
+func Bytes(kept int, records ...int) int {
+	bytes := overhead + kept + max(0, len(records)-1)*deliveryBytes
+	for _, n := range records {
+		bytes += max(0, n-shortRecord)
+	}
+	return bytes
+}
+
 // Lua is code for scripts that read an event: functions for the parts of its value, the states, and
 // the bytes that count for an event.
 func Lua() string {
-	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES, GRACE = %d, %d, %d\n", Overhead, compactedBytes, Grace.Milliseconds()) +
+	return fmt.Sprintf("local OVERHEAD, COMPACTED_BYTES, GRACE = %d, %d, %d\n", overhead, compactedBytes, Grace.Milliseconds()) +
 		fmt.Sprintf("local DELIVERY_BYTES, OPEN_BYTES, ORDER_BYTES, SHORT_RECORD = %d, %d, %d, %d\n", deliveryBytes, openBytes, orderBytes, shortRecord) + libLua
 }
 

@@ -100,7 +100,7 @@ func (c *acceptCall) admit(bytes, free int64) {
 }
 
 // bytes is the size of the event in the counts of memory.
-func (e *entry) bytes() int64 { return int64(layout.Overhead + len(e.kept)) }
+func (e *entry) bytes() int64 { return int64(layout.Bytes(len(e.kept))) }
 
 func (p *Publisher) acceptCall(ctx context.Context, group []*entry) *acceptCall {
 	c := &acceptCall{entries: group, tokens: make(map[uuid.UUID]string)}

@@ -405,7 +405,7 @@ func (s *settled) delivered(batch []events.Event) []store.Write {
 		base := delivery.NewRecord(events.Stored{Event: batch[i], AcceptedAt: s.now}, "")
 		result := attempt.Result{StatusCode: 204, StartedAt: s.now, Duration: 5 * time.Millisecond}
 		next := delivery.Decide(*base, result, delivery.Policy{}, s.now, rand.Float64)
-		writes[i] = store.Write{Event: r.Ref, Matched: true, Changes: []store.Change{{Ref: r, Base: base, Next: &next}}}
+		writes[i] = store.Write{Event: r.Ref, Matched: true, Fanout: 1, Changes: []store.Change{{Ref: r, Base: base, Next: &next}}}
 	}
 	return writes
 }

@@ -106,7 +106,7 @@ func TestReplayOfASettledEvent(t *testing.T) {
 	h := newHarness(t)
 	e, other := h.accepted(t, "e"), h.accepted(t, "other")
 	sub, added := h.refs(e, 1)[0], h.refs(e, 1)[0]
-	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.succeed)}, Matched: true})
+	h.mustWrite(t, Write{Event: e, Changes: []Change{h.first(sub, h.succeed)}, Matched: true, Fanout: 1})
 	settled := standing{state: events.Settled, ofCompany: 1, eventFor: eventKept, deliveriesFor: eventKept, deliveries: 1}
 	h.expect(t, "delivered", e, settled)
 
@@ -252,6 +252,29 @@ func TestADeliveredEventIsOneKey(t *testing.T) {
 	if all, err := h.OfEvent(t.Context(), e); err != nil || len(all) != 0 {
 		t.Errorf("erased, it has %+v, %v", all, err)
 	}
+}
+
+// An event that two owners have matched, in one call or one after the other, settles once and keeps all deliveries.
+func TestAnEventMatchedTwiceSettlesOnce(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t)
+	e := h.accept(t, "e")
+	subs := h.refs(e, 2)
+	write := func(sub delivery.Ref) Write {
+		return Write{Event: e, Changes: []Change{h.first(sub, h.succeed)}, Matched: true, Fanout: 1}
+	}
+	both := under(testReplica, []Write{write(subs[0]), write(subs[1])})
+	for range 2 {
+		recorded, _, err := h.Record(t.Context(), h.now, both)
+		if all := found(t, recorded, err); len(all) > 0 {
+			t.Fatalf("found %+v", all)
+		}
+		h.expect(t, "delivered", e, standing{state: events.Settled, eventFor: eventKept, deliveriesFor: deliveriesKept, deliveries: 2})
+	}
+	earlier := h.accept(t, "earlier")
+	h.mustWrite(t, Write{Event: earlier, Changes: []Change{h.first(h.refs(earlier, 1)[0], h.succeed)}})
+	h.mustWrite(t, Write{Event: earlier, Changes: []Change{h.first(h.refs(earlier, 1)[0], h.succeed)}, Matched: true, Fanout: 1})
+	h.expect(t, "delivered in two calls", earlier, standing{state: events.Settled, eventFor: eventKept, deliveriesFor: deliveriesKept, deliveries: 2})
 }
 
 // Deliveries are read while Redis refuses writes, as without enough replicas.

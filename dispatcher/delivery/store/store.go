@@ -4,7 +4,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	_ "embed" // the scripts
 	"errors"
@@ -153,22 +152,49 @@ func (s *Store) Record(ctx context.Context, now time.Time, writes []Write) (reco
 			}
 		}
 	}
-	indexes := make([]int, len(writes))
-	for i := range writes {
-		indexes[i] = i
-	}
-	groups := script.Groups(s.client, indexes, recordChunk, func(i int) int { return partition.Of(writes[i].Event.Company) })
-	calls := make([]*script.Call, len(groups))
-	for i, g := range groups {
-		calls[i] = s.recordCall(writes, g, now)
-	}
-	_ = script.Run(ctx, s.client, calls...) // each call has its own error
 	recorded = make([]Recorded, len(writes))
-	for i, g := range groups {
-		reply, err := calls[i].Result()
+	delivered, others := divide(writes)
+	first := s.calls(writes, delivered, now, s.deliveredCall)
+	second := s.calls(writes, others, now, s.recordCall)
+	run(ctx, s.client, append(first, second...))
+	again := s.calls(writes, readDelivered(first, writes, recorded), now, s.recordCall)
+	run(ctx, s.client, again)
+	return recorded, readRecorded(append(second, again...), writes, recorded), nil
+}
+
+// writeCall is a call of a script for some of the writes of Record.
+type writeCall struct {
+	*script.Call
+
+	writes []int
+}
+
+// calls makes the calls for some of the writes.
+func (s *Store) calls(writes []Write, some []int, now time.Time, call func([]Write, []int, time.Time) *script.Call) (out []writeCall) {
+	for _, group := range script.Groups(s.client, some, recordChunk, func(i int) int { return partition.Of(writes[i].Event.Company) }) {
+		out = append(out, writeCall{call(writes, group, now), group})
+	}
+	return out
+}
+
+func run(ctx context.Context, client redis.UniversalClient, calls []writeCall) {
+	if len(calls) == 0 {
+		return
+	}
+	all := make([]*script.Call, len(calls))
+	for i, c := range calls {
+		all[i] = c.Call
+	}
+	_ = script.Run(ctx, client, all...) // each call has its own error
+}
+
+// readRecorded reads the answers of record.lua, and returns the partitions whose owners are to be woken.
+func readRecorded(calls []writeCall, writes []Write, recorded []Recorded) (wakes []int) {
+	for _, c := range calls {
+		reply, err := c.Result()
 		found, _ := reply.([]any)
 		at := 1
-		for _, j := range g {
+		for _, j := range c.writes {
 			if err != nil {
 				recorded[j].Err = fmt.Errorf("record deliveries: %w", err)
 				continue
@@ -185,7 +211,7 @@ func (s *Store) Record(ctx context.Context, now time.Time, writes []Write) (reco
 		}
 	}
 	slices.Sort(wakes)
-	return recorded, slices.Compact(wakes), nil
+	return slices.Compact(wakes)
 }
 
 // keepEvent is how many ms an event is kept after it was accepted.
@@ -194,8 +220,7 @@ func (s *Store) keepEvent() int64 { return (s.opts.Policy.Retention + layout.Gra
 func (s *Store) recordCall(writes []Write, group []int, now time.Time) *script.Call {
 	p := s.opts.Policy
 	args := []any{
-		s.at(now), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(),
-		cmp.Or(p.KeepDelivered, p.Retention).Milliseconds(), s.forHistory(), len(group),
+		s.at(now), (p.Retention + deliverySlack).Milliseconds(), p.DeadRetention.Milliseconds(), s.keepEvent(), s.forHistory(), len(group),
 	}
 	for _, j := range group {
 		w := &writes[j]

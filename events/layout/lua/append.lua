@@ -61,11 +61,12 @@ local function append(P, company, events, pending, seq, last, now, retention, mi
   local ttl = retention + GRACE
   local cutoff, at = now - retention, first_place(now, last, #events)
   local accepted = math.floor(at)
+  local head, prefix = string.format('%s%013.0f', READY, accepted), P .. 'e:' .. company .. ':'
   for i, e in ipairs(events) do
     ids[i] = e.id
     scores[2 * i - 1], scores[2 * i] = at + (i - 1) * PLACE, e.id
-    values[2 * i - 1] = P .. 'e:' .. company .. ':' .. e.id
-    values[2 * i] = string.format('%s%013.0f%s%010x', READY, accepted, e.nonce, seq + i) .. e.body
+    values[2 * i - 1] = prefix .. e.id
+    values[2 * i] = head .. e.nonce .. string.format('%010x', seq + i) .. e.body
     bytes = bytes + #e.body + OVERHEAD
   end
   -- The events are written last: if Redis refuses an earlier command, their ids stay

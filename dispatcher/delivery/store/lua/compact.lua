@@ -4,7 +4,7 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 now ms or '', 3 ms between settling and compaction, 4 maximum of events
 --   and deliveries to read, 5 maximum of bytes of events to read, 6 ms that an event is kept after
---   it was accepted, 7 as ARGV 6 of record.lua
+--   it was accepted, 7 as ARGV 5 of record.lua
 -- Returns {events compacted, 1 when more are due else 0}.
 local P, now, after = ARGV[1], time_of(ARGV[2]), tonumber(ARGV[3])
 local left, bytes, count = tonumber(ARGV[4]), tonumber(ARGV[5]), 0

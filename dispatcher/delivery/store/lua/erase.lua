@@ -4,7 +4,7 @@
 -- ARGV: 1 key prefix, 2 company, 3 event id, 4 now ms or '', 5 ms that an event is kept after it was
 --   accepted, 6 which events may be erased: '' settled events; 'unreadable' also unreadable events
 --   without a live delivery; 'quarantined' also events that are not matched, without their deliveries,
---   7 as ARGV 6 of record.lua
+--   7 as ARGV 5 of record.lua
 -- Returns ERASED; GONE when the event was compacted before; UNKNOWN when there is no event;
 -- OPEN when the event may not be erased.
 local P, company, id, now, which = ARGV[1], ARGV[2], ARGV[3], time_of(ARGV[4]), ARGV[6]

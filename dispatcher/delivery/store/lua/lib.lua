@@ -3,18 +3,8 @@
 local HELD = '-'
 local DAMAGED = '?' -- the result for a delivery when the event's deliveries are unreadable
 
--- A settled event whose deliveries all ended in one call of record.lua has their records in its own value, unless one
--- is dead, HELD is set, or the event expires so soon that it is not compacted.
--- Each consists of the subscriber (36 bytes), the length of the record in 6 hex digits, and the record. pack
--- returns them as the end of the value. records has them by subscriber.
-local function pack(subs, records)
-  local out = {}
-  for _, sub in ipairs(subs) do
-    out[#out + 1], out[#out + 2], out[#out + 3] = sub, string.format('%06x', #records[sub]), records[sub]
-  end
-  local text = table.concat(out)
-  return text .. string.format('%08xP', #text)
-end
+-- An event that delivered.lua has settled has the records of its deliveries in its own value. Each consists of the
+-- subscriber (36 bytes), the length of the record in 6 hex digits, and the record.
 
 -- unpack_records returns subscriber and record in turn, from the result of split: all, or those of the
 -- subscriber only.
@@ -90,14 +80,23 @@ local function wakes(P, n)
 end
 
 -- gather collects changes of sorted sets: a new score of a member, or its removal (false).
--- flush writes them, with one command per set. With ms, flush also removes a few members of
--- the set that are older than ms, and the set expires ms after the last addition.
+-- flush writes them, with one command per set. With ms, members are added by index.
 local gathered, kept_for = {}, {}
 local function gather(key, member, score, ms)
   gathered[key] = gathered[key] or {}
   gathered[key][member] = score
   if ms then kept_for[key] = ms end
 end
+
+-- index adds to a sorted set scores and members, in turn. It removes a few members that are older than ms, and the set
+-- expires ms after the last addition.
+local function index(key, added, ms, now)
+  redis.call('ZADD', key, unpack(added))
+  local old = redis.call('ZRANGEBYSCORE', key, '-inf', now - ms, 'LIMIT', 0, 4 + #added)
+  if #old > 0 then redis.call('ZREM', key, unpack(old)) end
+  redis.call('PEXPIRE', key, ms)
+end
+
 local function flush(now)
   for key, members in pairs(gathered) do
     local added, removed = {}, {}
@@ -109,12 +108,10 @@ local function flush(now)
       end
     end
     if #removed > 0 then redis.call('ZREM', key, unpack(removed)) end
-    if #added > 0 then redis.call('ZADD', key, unpack(added)) end
-    local ms = kept_for[key]
-    if ms then
-      local old = redis.call('ZRANGEBYSCORE', key, '-inf', now - ms, 'LIMIT', 0, 4 + #added)
-      if #old > 0 then redis.call('ZREM', key, unpack(old)) end
-      redis.call('PEXPIRE', key, ms)
+    if #added > 0 and kept_for[key] then
+      index(key, added, kept_for[key], now)
+    elseif #added > 0 then
+      redis.call('ZADD', key, unpack(added))
     end
   end
   gathered, kept_for = {}, {}
@@ -133,17 +130,6 @@ local function keep_bytes(P, company, hour, n)
   local of = kept[P .. company] or {P = P, company = company, hours = {}}
   kept[P .. company] = of
   of.hours[hour] = (of.hours[hour] or 0) + n
-end
-
--- pack_event settles an event, with the records of this call in its value: those of all its deliveries.
-local function pack_event(e, event, ms)
-  local subs, records = {}, {}
-  for i = 1, #e.records, 2 do
-    local sub = e.records[i]
-    if not records[sub] then subs[#subs + 1] = sub end
-    records[sub] = e.records[i + 1]
-  end
-  redis.call('SET', event, SETTLED .. string.sub(redis.call('GET', event), 2) .. pack(subs, records), 'PX', ms)
 end
 
 -- unpack_event moves the records of a settled event back into the hash of its deliveries, because one of
@@ -170,10 +156,9 @@ end
 --   dead: true when a delivery became dead
 --   marks: the fields '#', '!' and HELD before this call
 --   head: the first 14 bytes of the event
---   alone: the event has no deliveries of earlier calls
 -- Returns the change of the company's number of pending events: -1, 0 or 1, for count_pending.
 -- Call end_settling after the last event.
-local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
+local function settle(e, now, keep, keep_dead, keep_event)
   local P, company, matched, marks, fields = e.P, e.company, e.matched, e.marks, e.records
   local deliveries, event = P .. 'd:' .. company .. '/' .. e.id, P .. 'e:' .. company .. ':' .. e.id
   if string.sub(matched, -1) == 'h' then marks[3] = '1' end
@@ -185,16 +170,9 @@ local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
   if not damaged then state, accepted = string.sub(head, 1, 1), tonumber(string.sub(head, 2, 14)) end
   local is = tonumber(marks[1] or 0) > 0 and MATCHED or SETTLED
   local ends = is == SETTLED and accepted and (state == MATCHED or state == READY and matched ~= '')
-  local event_ms = accepted and math.max(accepted + keep_event - now, for_history, 1000)
-  -- Records in a hash stay there: to move them costs more than it saves.
-  local packs = ends and state == READY and e.alone and #e.records > 0 and not marks[2] and not marks[3] and event_ms >= keep_delivered
-  if packs then
-    pack_event(e, event, event_ms)
-  else
-    if e.opened ~= 0 then fields[#fields + 1], fields[#fields + 2] = '#', marks[1] end
-    if e.dead then fields[#fields + 1], fields[#fields + 2] = '!', now end
-    if #fields > 0 then redis.call('HSET', deliveries, unpack(fields)) end
-  end
+  if e.opened ~= 0 then fields[#fields + 1], fields[#fields + 2] = '#', marks[1] end
+  if e.dead then fields[#fields + 1], fields[#fields + 2] = '!', now end
+  if #fields > 0 then redis.call('HSET', deliveries, unpack(fields)) end
   if damaged then return 0 end
   -- The event is missing or compacted: nothing else would remove these late deliveries.
   if not accepted or state == COMPACTED then
@@ -218,10 +196,9 @@ local function settle(e, now, keep, keep_dead, keep_event, keep_delivered)
   if ends and for_history == 0 and not (marks[2] or marks[3]) then
     compacts(P, company, string.format('%08x', math.floor(now / 1000)) .. e.id)
   end
-  if packs then return -1 end
   if marks[3] and string.sub(matched, -1) == 'h' then redis.call('HSET', deliveries, HELD, 1) end
   if is == SETTLED and (state ~= SETTLED or e.dead) then
-    local ms = event_ms
+    local ms = math.max(accepted + keep_event - now, for_history, 1000)
     if marks[2] then ms, keep = math.max(ms, keep_dead), math.max(keep, keep_dead) end
     redis.call('PEXPIRE', event, ms)
     redis.call('PEXPIRE', deliveries, keep)

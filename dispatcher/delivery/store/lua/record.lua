@@ -2,24 +2,23 @@
 -- and moves the deliveries to the indexes of their status. A live delivery is in the retry set of its endpoint.
 -- KEYS: 1 a partition's due set, 2 a key that never exists
 -- ARGV: 1 now ms or '', 2 ms that a delivery is kept, 3 ms that a dead delivery is kept, 4 ms
---   that an event is kept after it was accepted, 5 ms that a delivered event is kept before it is
---   compacted, 6 ms that a settled event is kept at least for the history, 0 without a history, 7 number of events; then for each event: key
---   prefix, company, id, token of the writer as owner of the partition ('' for none), result of its matching (the
---   field matched of settle), number of changes; and for each of its changes: subscriber, expected version ('' for
---   none), record, created ms, ms until the delivery is due ('' for never), flags, unreachable attempts of its endpoint
---   in a row and ms until the endpoint is served again ('' for both: as before), the notice of its death ('' for
---   none)
+--   that an event is kept after it was accepted, 5 ms that a settled event is kept at least for the history, 0 without a
+--   history, 6 number of events; then for each event: key prefix, company, id, token of the writer as owner of the
+--   partition ('' for none), result of its matching (the field matched of settle), number of changes; and for each of
+--   its changes: subscriber, expected version ('' for none), record, created ms, ms until the delivery is due ('' for
+--   never), flags, unreachable attempts of its endpoint in a row and ms until the endpoint is served again ('' for both:
+--   as before), the notice of its death ('' for none)
 -- Flags: c the delivery was marked as in flight under the token, g do not change the delivery while an attempt is
 --   under way, d replace a record that cannot be read, of a delivery that was live
 -- Returns the key prefixes of partitions whose owner is to be woken; then for each change 1 when
 -- it was written, 0 when an attempt is under way, -1 when the event is compacted, the
 -- stored record when its version differs, or DAMAGED.
 local now, keep, keep_dead, keep_event = time_of(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
-local keep_delivered = tonumber(ARGV[5])
-for_history = tonumber(ARGV[6])
+for_history = tonumber(ARGV[5])
 local LIVE = {P = true, R = true}
 
--- The script reads all keys before it writes anything but the records of settled events, which it moves.
+-- The script reads all keys before it writes anything but the records of events that delivered.lua has settled, which it
+-- moves.
 local changes, events, prefixes, owners, companies = {}, {}, {}, {}, {}
 local in_line = {} -- changes of deliveries that may have an order key
 local waiting, left = {}, {} -- endpoints whose deliveries wait, and those of which some may have left, by company/subscriber
@@ -35,8 +34,8 @@ local function event_of(P, company, id)
   return e
 end
 
-local at = 8
-for _ = 1, tonumber(ARGV[7]) do
+local at = 7
+for _ = 1, tonumber(ARGV[6]) do
   local P, company, id, token = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
   local e = event_of(P, company, id)
   if P ~= prefixes[#prefixes] then prefixes[#prefixes + 1] = P end
@@ -58,8 +57,7 @@ for _, e in ipairs(events) do
   e.head = redis.pcall('GETRANGE', e.P .. 'e:' .. e.company .. ':' .. e.id, 0, 13)
   if type(e.head) == 'string' and string.sub(e.head, 1, 1) == SETTLED then unpack_event(e, keep) end
   local n, found = #e.subs, {}
-  e.alone = redis.call('EXISTS', e.key) == 0
-  if not e.alone then
+  if redis.call('EXISTS', e.key) == 1 then
     e.subs[n + 1], e.subs[n + 2], e.subs[n + 3] = '#', '!', HELD
     found = redis.pcall('HMGET', e.key, unpack(e.subs))
   end
@@ -169,7 +167,7 @@ for endpoint, P in pairs(left) do -- nothing waits any more
   if redis.call('EXISTS', P .. 'eq:' .. endpoint) == 0 then redis.call('ZREM', P .. 'due', 'e:' .. endpoint) end
 end
 for _, e in ipairs(events) do
-  if not e.damaged then count_pending(e.P, e.company, settle(e, now, keep, keep_dead, keep_event, keep_delivered)) end
+  if not e.damaged then count_pending(e.P, e.company, settle(e, now, keep, keep_dead, keep_event)) end
 end
 for _, change in ipairs(in_line) do next_in_line(change.e.P, change.e.company, change.sub, change.e.id) end -- once the records are written
 out[1] = end_settling(now)
