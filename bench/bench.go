@@ -63,6 +63,7 @@ func scenarios() []scenario {
 		{"hostilefilters", "one company has 50 filters of the highest cost, another sends 10 events/s", filtersHostile},
 		{"burst", "all events at once, ten subscribers on one host", burst},
 		{"signatures", "HTTP message signatures against Standard Webhooks", signatures},
+		{"fields", "transform, order by key, stops, retries and contacts of a subscriber against none of them", fields},
 		{"rate", "a backlog for a subscriber with a rate of 50/s", limited},
 		{"latency", "200 events/s, one subscriber; then idle", latency},
 		{"relay", "records of Kafka and of an outbox, against arrays of 100 events", relays},

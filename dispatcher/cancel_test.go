@@ -68,3 +68,54 @@ func TestDeliveriesThatMatchAreCancelled(t *testing.T) {
 		t.Errorf("sent after all: %v", err)
 	}
 }
+
+// When the replica of the job is lost, another one cancels the rest, and nothing else.
+func TestCancellationContinuesAfterALostReplica(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	quick := func(o *Options) {
+		quickHeartbeats(o)
+		o.Sender = testSender(time.Second) // the job waits for as long before it ends
+	}
+	h := build(t, client, quick)
+	h.start()
+	rc := receive(t, nil)
+	sub := h.subscribeTo(h.company, rc.URL, "BAD", "GOOD")
+	if err := h.opts.Subscribers.Pause(t.Context(), h.company, sub.UUID); err != nil {
+		t.Fatal(err)
+	}
+	const bad = 3000
+	good := h.emitType("GOOD", 1)
+	h.emitType("BAD", bad)
+	waiting := func(h *harness) int64 {
+		counts, err := h.Deliveries.CompanyStats(t.Context(), h.company)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return counts.Live
+	}
+	eventually(t, func() bool { return waiting(h) == bad+1 }, "all wait")
+	job, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{
+		Kind: redelivery.JobCancel, Company: h.company, Filter: store.Filter{EventTypes: []string{"BAD"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool { return waiting(h) <= bad }, "some are cancelled")
+	next := build(t, client, quick)
+	next.company = h.company
+	h.stop(time.Millisecond)
+	next.start()
+	next.completes(job.UUID) // what the lost step has cancelled may be missing in its count
+	if n := waiting(next); n != 1 {
+		t.Errorf("%d wait", n)
+	}
+	if err := next.opts.Subscribers.Resume(t.Context(), h.company, sub.UUID); err != nil {
+		t.Fatal(err)
+	}
+	next.reachAll(good, sub, delivery.StatusDelivered)
+	next.settled()
+	if rc.count() != 1 {
+		t.Errorf("%d deliveries arrived", rc.count())
+	}
+}

@@ -144,7 +144,7 @@ func chaosKinds() [chaosCompanies][]*chaosReceiver {
 	return [chaosCompanies][]*chaosReceiver{
 		{{kind: "fast", answer: fast}, {kind: "filtered", answer: fast, settings: `,"filter":"metadata.even == true"`, even: true}},
 		{{kind: "slow", answer: slow}, {kind: "paused", answer: fast}},
-		{{kind: "failing", answer: cuts}, {kind: "refusing", answer: often(30, refused), settings: `,"stopOn":[422]`}},
+		{{kind: "failing", answer: cuts, settings: `,"retrySchedule":[` + strings.Repeat("1,", 29) + `1]`}, {kind: "refusing", answer: often(30, refused), settings: `,"stopOn":[422]`}},
 		{{kind: "busy", answer: often(5, http.StatusTooManyRequests, "Retry-After", "1")}, {kind: transformed, answer: often(20, http.StatusInternalServerError), settings: `,"transform":"{\"ref\": id}"`}},
 		{{kind: "ordered", answer: often(3, http.StatusInternalServerError), settings: `,"ordered":true`}, {kind: byKey, answer: often(3, http.StatusInternalServerError), settings: `,"orderedBy":"metadata.even"`}},
 		{{kind: "rate-limited", answer: fast, settings: `,"rateLimit":{"perSecond":40,"burst":10}`}, {kind: "made again", answer: fast}},
