@@ -78,7 +78,7 @@ test-alerts: ## Cause each outage and check that exactly its alert fires and end
 	$(GO) test -tags alerts -parallel 4 -timeout 40m -v -run TestAlertsOfOutages ./cmd/spendhook
 
 .PHONY: test-examples
-test-examples: ## Test the receivers of examples/, the libraries of clients/, the login at a real provider, the shell blocks of the documents (needs node, python3, java, php, ruby; build tag examples)
+test-examples: ## Test the receivers of examples/, the libraries of clients/, the login at a real provider, the OpenAPI documents, the shell blocks of the documents (needs node, python3, java, php, ruby; build tag examples)
 	@scripts/ensure redis
 	@scripts/ensure node
 	@scripts/ensure python
@@ -90,6 +90,7 @@ test-examples: ## Test the receivers of examples/, the libraries of clients/, th
 	npm ci --no-audit --no-fund --prefix examples/node
 	npm ci --no-audit --no-fund --prefix clients/typescript
 	npm ci --no-audit --no-fund --prefix cmd/spendhook/testdata/oidc
+	npm ci --no-audit --no-fund --prefix cmd/spendhook/testdata/openapi
 	$(GO) vet -C examples/go ./...
 	$(GO) test -tags examples -timeout 10m -run '^TestExample' ./cmd/spendhook ./clients/conformance
 

@@ -69,6 +69,27 @@ func TestEveryPostTakesAnIdempotencyKey(t *testing.T) {
 	}
 }
 
+func TestOperationsParametersAndAnswersAreDescribed(t *testing.T) {
+	t.Parallel()
+	for route, item := range parsed(t).Paths.Map() {
+		for method, op := range item.Operations() {
+			if op.Description == "" {
+				t.Errorf("%s %s has no description", method, route)
+			}
+			for _, p := range slices.Concat(item.Parameters, op.Parameters) {
+				if p.Value.Description == "" {
+					t.Errorf("%s %s: parameter %s has no description", method, route, p.Value.Name)
+				}
+			}
+			for status, answer := range op.Responses.Map() {
+				if answer.Value.Description == nil || *answer.Value.Description == "" {
+					t.Errorf("%s %s: %s has no description", method, route, status)
+				}
+			}
+		}
+	}
+}
+
 func TestEveryAnswerHasAnExample(t *testing.T) {
 	t.Parallel()
 	doc := parsed(t)

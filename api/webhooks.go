@@ -24,10 +24,10 @@ const (
 // webhookFrame builds an OpenAPI 3.1 document in which each event type is a webhook. Its fields are the
 // same for all webhooks. The operation is the callback in the document of the API.
 type webhookFrame struct {
-	Version, About string
-	Delivery       map[string]any // the operation
-	Event          map[string]any // the schema of the body
-	Example        map[string]any // of the body
+	Info     map[string]any
+	Delivery map[string]any // the operation
+	Event    map[string]any // the schema of the body
+	Example  map[string]any // of the body
 }
 
 // aboutDeliveries is the heading of the part about deliveries in the document's description.
@@ -35,7 +35,7 @@ const aboutDeliveries = "## What a subscriber receives\n"
 
 func newWebhookFrame(document []byte) (*webhookFrame, error) {
 	var doc struct {
-		Info  struct{ Version, Description string }
+		Info  map[string]any
 		Paths map[string]struct {
 			Post struct {
 				Callbacks map[string]map[string]struct{ Post map[string]any }
@@ -46,13 +46,15 @@ func newWebhookFrame(document []byte) (*webhookFrame, error) {
 	if err := json.Unmarshal(document, &doc, json.MatchCaseInsensitiveNames(true)); err != nil {
 		return nil, err
 	}
-	f := &webhookFrame{Version: doc.Info.Version, Event: doc.Components.Schemas["WebhookEvent"]}
+	f := &webhookFrame{Info: doc.Info, Event: doc.Components.Schemas["WebhookEvent"]}
 	for _, callback := range doc.Paths["/api/v1/subscribers"].Post.Callbacks["event"] {
 		f.Delivery = callback.Post
 	}
-	_, f.About, _ = strings.Cut(doc.Info.Description, aboutDeliveries)
+	description, _ := doc.Info["description"].(string)
+	_, about, _ := strings.Cut(description, aboutDeliveries)
+	f.Info["title"], f.Info["description"] = "Spendhook webhooks", about
 	f.Example, _ = f.Event["example"].(map[string]any)
-	if f.Delivery == nil || f.Example == nil || f.About == "" {
+	if f.Delivery == nil || f.Example == nil || about == "" {
 		return nil, fmt.Errorf("the document has no callback of a subscriber, no WebhookEvent, or no %q", aboutDeliveries)
 	}
 	return f, nil
@@ -73,7 +75,8 @@ func (f *webhookFrame) document(types []eventtype.Type) ([]byte, error) {
 	}
 	return json.Marshal(map[string]any{
 		"openapi":    "3.1.0",
-		"info":       map[string]any{"title": "Spendhook webhooks", "version": f.Version, "description": f.About},
+		"info":       f.Info,
+		"servers":    []any{map[string]any{"url": "/", "description": "This daemon. It sends the webhooks to the callback URLs of subscribers."}},
 		"webhooks":   hooks,
 		"components": map[string]any{"schemas": schemas},
 	}, json.Deterministic(true))
@@ -122,7 +125,7 @@ func (f *webhookFrame) webhook(t eventtype.Type) map[string]any {
 	summary, _, _ := strings.Cut(strings.TrimSpace(t.Description), "\n")
 	op["operationId"], op["tags"] = t.Name, []string{"Event types"}
 	op["summary"], op["description"] = summary, t.Description
-	delete(op, "security")
+	op["security"] = []any{} // receivers verify signatures
 	op["requestBody"] = map[string]any{
 		"required": true,
 		"content":  map[string]any{mediaJSON: map[string]any{"schema": f.body(t), "example": f.example(t)}},

@@ -2987,8 +2987,12 @@ type ListJobsParams struct {
 
 	// SubscriberUUID Only jobs of this subscriber.
 	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
-	Kind           *[]JobKind          `form:"kind,omitempty" json:"kind,omitempty"`
-	Status         *[]JobStatus        `form:"status,omitempty" json:"status,omitempty"`
+
+	// Kind Only jobs of these kinds.
+	Kind *[]JobKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Status Only jobs in one of these statuses.
+	Status *[]JobStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -3022,7 +3026,9 @@ type ListLocationsV1Params struct {
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
 	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
-	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+
+	// Status Only locations with this status.
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
@@ -3111,7 +3117,9 @@ type ListSubscribersParams struct {
 
 	// CallbackURL The callback address, exact after normalisation.
 	CallbackURL *string `form:"callbackUrl,omitempty" json:"callbackUrl,omitempty"`
-	Enabled     *bool   `form:"enabled,omitempty" json:"enabled,omitempty"`
+
+	// Enabled Only subscribers that are enabled, or that are not.
+	Enabled *bool `form:"enabled,omitempty" json:"enabled,omitempty"`
 
 	// Events Event types; subscribers to any of them are listed.
 	Events *[]EventPattern `form:"events,omitempty" json:"events,omitempty"`
@@ -3351,7 +3359,9 @@ type ListLocationsParams struct {
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
 	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
-	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+
+	// Status Only locations with this status.
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
@@ -3376,10 +3386,16 @@ type ListCardsParams struct {
 	UserUUID *openapi_types.UUID `form:"userUuid,omitempty" json:"userUuid,omitempty"`
 
 	// Username Cards of the user with exactly this username.
-	Username    *string      `form:"username,omitempty" json:"username,omitempty"`
-	Status      *CardStatus  `form:"status,omitempty" json:"status,omitempty"`
+	Username *string `form:"username,omitempty" json:"username,omitempty"`
+
+	// Status Only cards with this status.
+	Status *CardStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Periodicity Only cards whose limit is renewed this often.
 	Periodicity *Periodicity `form:"periodicity,omitempty" json:"periodicity,omitempty"`
-	Type        *CardType    `form:"type,omitempty" json:"type,omitempty"`
+
+	// Type Only cards of this type.
+	Type *CardType `form:"type,omitempty" json:"type,omitempty"`
 
 	// UserErpID Cards of the user with this identifier in the company's ERP.
 	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`
@@ -3672,6 +3688,8 @@ type ClientInterface interface {
 
 	// GetJwks The keys that verify this daemon's access tokens
 	//
+	// A JWK Set (RFC 7517).
+	//
 	// Corresponds with GET /.well-known/jwks.json (the `GetJwks` operationId).
 	GetJwks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -3683,6 +3701,8 @@ type ClientInterface interface {
 	GetAuthorizationServer(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetWebhookKeys The public keys of a company's signatures
+	//
+	// A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
 	//
 	// Corresponds with GET /.well-known/webhook-keys/{companyUuid} (the `GetWebhookKeys` operationId).
 	GetWebhookKeys(ctx context.Context, companyUUID openapi_types.UUID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3871,10 +3891,14 @@ type ClientInterface interface {
 
 	// GetDelivery Read a delivery with its attempts
 	//
+	// The latest attempts are kept.
+	//
 	// Corresponds with GET /api/v1/deliveries/{id} (the `GetDelivery` operationId).
 	GetDelivery(ctx context.Context, id DeliveryPath, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// RetryDelivery Attempt a delivery again, now
+	//
+	// A delivery in any status is due at once, with a fresh schedule. While an attempt is under way, and when the subscriber is deleted or disabled, the answer is 409.
 	//
 	// Corresponds with POST /api/v1/deliveries/{id}/retry (the `RetryDelivery` operationId).
 	RetryDelivery(ctx context.Context, id DeliveryPath, params *RetryDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3898,6 +3922,8 @@ type ClientInterface interface {
 	DeleteEgressCertificate(ctx context.Context, params *DeleteEgressCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEgressCertificate Read the company's client certificate
+	//
+	// The private key is not shown.
 	//
 	// Corresponds with GET /api/v1/egress-certificate (the `GetEgressCertificate` operationId).
 	GetEgressCertificate(ctx context.Context, params *GetEgressCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -3946,6 +3972,8 @@ type ClientInterface interface {
 	DeleteEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetEventType Read an event type
+	//
+	// With its description, schema and example.
 	//
 	// Corresponds with GET /api/v1/event-types/{name} (the `GetEventType` operationId).
 	GetEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4047,15 +4075,21 @@ type ClientInterface interface {
 
 	// GetEvent Read an event
 	//
+	// With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+	//
 	// Corresponds with GET /api/v1/events/{id} (the `GetEvent` operationId).
 	GetEvent(ctx context.Context, id EventPath, params *GetEventParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListEventDeliveries List an event's deliveries
 	//
+	// Of settled events too, while their deliveries are kept.
+	//
 	// Corresponds with GET /api/v1/events/{id}/deliveries (the `ListEventDeliveries` operationId).
 	ListEventDeliveries(ctx context.Context, id EventPath, params *ListEventDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ExplainEvent Explain the outcome of an event for every subscriber
+	//
+	// For each subscriber of the company: whether it was to get the event, what happened, and what the delivery waits for.
 	//
 	// Corresponds with GET /api/v1/events/{id}/explain (the `ExplainEvent` operationId).
 	ExplainEvent(ctx context.Context, id EventPath, params *ExplainEventParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4101,6 +4135,8 @@ type ClientInterface interface {
 	ListJobs(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetJob Read a job
+	//
+	// With its progress. A finished job is kept for a week.
 	//
 	// Corresponds with GET /api/v1/jobs/{jobUuid} (the `GetJob` operationId).
 	GetJob(ctx context.Context, jobUUID JobPath, params *GetJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4170,6 +4206,8 @@ type ClientInterface interface {
 	DeleteClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetClient Read an OAuth client
+	//
+	// Its secret is not shown.
 	//
 	// Corresponds with GET /api/v1/oauth-clients/{clientId} (the `GetClient` operationId).
 	GetClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4241,6 +4279,8 @@ type ClientInterface interface {
 
 	// ListSubscribers List subscribers
 	//
+	// Disabled subscribers are included. Secrets are not shown.
+	//
 	// Corresponds with GET /api/v1/subscribers (the `ListSubscribers` operationId).
 	ListSubscribers(ctx context.Context, params *ListSubscribersParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -4309,6 +4349,8 @@ type ClientInterface interface {
 
 	// GetSubscriber Read a subscriber
 	//
+	// With its settings, its state and its health. Secrets are not shown.
+	//
 	// Corresponds with GET /api/v1/subscribers/{uuid} (the `GetSubscriber` operationId).
 	GetSubscriber(ctx context.Context, uuid SubscriberPath, params *GetSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -4338,6 +4380,8 @@ type ClientInterface interface {
 	DeleteSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *DeleteSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetSubscriberCertificate Read a subscriber's own client certificate
+	//
+	// Without one, its deliveries use the company's. The private key is not shown.
 	//
 	// Corresponds with GET /api/v1/subscribers/{uuid}/egress-certificate (the `GetSubscriberCertificate` operationId).
 	GetSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *GetSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4453,6 +4497,8 @@ type ClientInterface interface {
 
 	// GetSubscriberStats Count a subscriber's deliveries
 	//
+	// All within the retention, those that have not ended, and the dead letters.
+	//
 	// Corresponds with GET /api/v1/subscribers/{uuid}/stats (the `GetSubscriberStats` operationId).
 	GetSubscriberStats(ctx context.Context, uuid SubscriberPath, params *GetSubscriberStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -4501,10 +4547,14 @@ type ClientInterface interface {
 
 	// GetCurrentStatement Read the current billing statement
 	//
+	// The statement of the cycle that is under way.
+	//
 	// Corresponds with GET /api/v2/billing-statements/current (the `GetCurrentStatement` operationId).
 	GetCurrentStatement(ctx context.Context, params *GetCurrentStatementParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetStatement Read the billing statement of a month
+	//
+	// Of a month without a statement the answer is 404.
 	//
 	// Corresponds with GET /api/v2/billing-statements/{month}/{year} (the `GetStatement` operationId).
 	GetStatement(ctx context.Context, month MonthPath, year YearPath, params *GetStatementParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4519,10 +4569,14 @@ type ClientInterface interface {
 
 	// GetLocation Read a location
 	//
+	// Inactive ones too.
+	//
 	// Corresponds with GET /api/v2/locations/{uuid} (the `GetLocation` operationId).
 	GetLocation(ctx context.Context, uuid LocationPath, params *GetLocationParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// ListCards List cards, the latest issued first
+	//
+	// All filters must match.
 	//
 	// Corresponds with GET /api/v3/cards (the `ListCards` operationId).
 	ListCards(ctx context.Context, params *ListCardsParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4571,6 +4625,8 @@ type ClientInterface interface {
 
 	// GetCardJob Read a bulk creation
 	//
+	// With the outcome of each of its cards.
+	//
 	// Corresponds with GET /api/v3/cards/bulk-create/{jobUuid} (the `GetCardJob` operationId).
 	GetCardJob(ctx context.Context, jobUUID CardJobPath, params *GetCardJobParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
@@ -4600,6 +4656,8 @@ type ClientInterface interface {
 	CancelCard(ctx context.Context, uuid CardPath, params *CancelCardParams, reqEditors ...RequestEditorFn) (*http.Response, error)
 
 	// GetCard Read a card
+	//
+	// With its limit and its status.
 	//
 	// Corresponds with GET /api/v3/cards/{uuid} (the `GetCard` operationId).
 	GetCard(ctx context.Context, uuid CardPath, params *GetCardParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4703,6 +4761,8 @@ func (c *Client) GetPublicEgressAddresses(ctx context.Context, reqEditors ...Req
 
 // GetJwks The keys that verify this daemon's access tokens
 //
+// A JWK Set (RFC 7517).
+//
 // Corresponds with GET /.well-known/jwks.json (the `GetJwks` operationId).
 func (c *Client) GetJwks(ctx context.Context, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetJwksRequest(c.Server)
@@ -4734,6 +4794,8 @@ func (c *Client) GetAuthorizationServer(ctx context.Context, reqEditors ...Reque
 }
 
 // GetWebhookKeys The public keys of a company's signatures
+//
+// A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
 //
 // Corresponds with GET /.well-known/webhook-keys/{companyUuid} (the `GetWebhookKeys` operationId).
 func (c *Client) GetWebhookKeys(ctx context.Context, companyUUID openapi_types.UUID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5082,6 +5144,8 @@ func (c *Client) RetryDeliveries(ctx context.Context, params *RetryDeliveriesPar
 
 // GetDelivery Read a delivery with its attempts
 //
+// The latest attempts are kept.
+//
 // Corresponds with GET /api/v1/deliveries/{id} (the `GetDelivery` operationId).
 func (c *Client) GetDelivery(ctx context.Context, id DeliveryPath, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetDeliveryRequest(c.Server, id, params)
@@ -5096,6 +5160,8 @@ func (c *Client) GetDelivery(ctx context.Context, id DeliveryPath, params *GetDe
 }
 
 // RetryDelivery Attempt a delivery again, now
+//
+// A delivery in any status is due at once, with a fresh schedule. While an attempt is under way, and when the subscriber is deleted or disabled, the answer is 409.
 //
 // Corresponds with POST /api/v1/deliveries/{id}/retry (the `RetryDelivery` operationId).
 func (c *Client) RetryDelivery(ctx context.Context, id DeliveryPath, params *RetryDeliveryParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5149,6 +5215,8 @@ func (c *Client) DeleteEgressCertificate(ctx context.Context, params *DeleteEgre
 }
 
 // GetEgressCertificate Read the company's client certificate
+//
+// The private key is not shown.
 //
 // Corresponds with GET /api/v1/egress-certificate (the `GetEgressCertificate` operationId).
 func (c *Client) GetEgressCertificate(ctx context.Context, params *GetEgressCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5247,6 +5315,8 @@ func (c *Client) DeleteEventType(ctx context.Context, name EventTypePath, reqEdi
 }
 
 // GetEventType Read an event type
+//
+// With its description, schema and example.
 //
 // Corresponds with GET /api/v1/event-types/{name} (the `GetEventType` operationId).
 func (c *Client) GetEventType(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5408,6 +5478,8 @@ func (c *Client) IngestEvents(ctx context.Context, params *IngestEventsParams, b
 
 // GetEvent Read an event
 //
+// With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+//
 // Corresponds with GET /api/v1/events/{id} (the `GetEvent` operationId).
 func (c *Client) GetEvent(ctx context.Context, id EventPath, params *GetEventParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetEventRequest(c.Server, id, params)
@@ -5423,6 +5495,8 @@ func (c *Client) GetEvent(ctx context.Context, id EventPath, params *GetEventPar
 
 // ListEventDeliveries List an event's deliveries
 //
+// Of settled events too, while their deliveries are kept.
+//
 // Corresponds with GET /api/v1/events/{id}/deliveries (the `ListEventDeliveries` operationId).
 func (c *Client) ListEventDeliveries(ctx context.Context, id EventPath, params *ListEventDeliveriesParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListEventDeliveriesRequest(c.Server, id, params)
@@ -5437,6 +5511,8 @@ func (c *Client) ListEventDeliveries(ctx context.Context, id EventPath, params *
 }
 
 // ExplainEvent Explain the outcome of an event for every subscriber
+//
+// For each subscriber of the company: whether it was to get the event, what happened, and what the delivery waits for.
 //
 // Corresponds with GET /api/v1/events/{id}/explain (the `ExplainEvent` operationId).
 func (c *Client) ExplainEvent(ctx context.Context, id EventPath, params *ExplainEventParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5532,6 +5608,8 @@ func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams, reqEditor
 }
 
 // GetJob Read a job
+//
+// With its progress. A finished job is kept for a week.
 //
 // Corresponds with GET /api/v1/jobs/{jobUuid} (the `GetJob` operationId).
 func (c *Client) GetJob(ctx context.Context, jobUUID JobPath, params *GetJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5679,6 +5757,8 @@ func (c *Client) DeleteClient(ctx context.Context, clientID ClientPath, reqEdito
 }
 
 // GetClient Read an OAuth client
+//
+// Its secret is not shown.
 //
 // Corresponds with GET /api/v1/oauth-clients/{clientId} (the `GetClient` operationId).
 func (c *Client) GetClient(ctx context.Context, clientID ClientPath, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5830,6 +5910,8 @@ func (c *Client) RetryQuarantined(ctx context.Context, id QuarantinePath, params
 
 // ListSubscribers List subscribers
 //
+// Disabled subscribers are included. Secrets are not shown.
+//
 // Corresponds with GET /api/v1/subscribers (the `ListSubscribers` operationId).
 func (c *Client) ListSubscribers(ctx context.Context, params *ListSubscribersParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewListSubscribersRequest(c.Server, params)
@@ -5978,6 +6060,8 @@ func (c *Client) DeleteSubscriber(ctx context.Context, uuid SubscriberPath, para
 
 // GetSubscriber Read a subscriber
 //
+// With its settings, its state and its health. Secrets are not shown.
+//
 // Corresponds with GET /api/v1/subscribers/{uuid} (the `GetSubscriber` operationId).
 func (c *Client) GetSubscriber(ctx context.Context, uuid SubscriberPath, params *GetSubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSubscriberRequest(c.Server, uuid, params)
@@ -6047,6 +6131,8 @@ func (c *Client) DeleteSubscriberCertificate(ctx context.Context, uuid Subscribe
 }
 
 // GetSubscriberCertificate Read a subscriber's own client certificate
+//
+// Without one, its deliveries use the company's. The private key is not shown.
 //
 // Corresponds with GET /api/v1/subscribers/{uuid}/egress-certificate (the `GetSubscriberCertificate` operationId).
 func (c *Client) GetSubscriberCertificate(ctx context.Context, uuid SubscriberPath, params *GetSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6282,6 +6368,8 @@ func (c *Client) RotateSubscriberSecret(ctx context.Context, uuid SubscriberPath
 
 // GetSubscriberStats Count a subscriber's deliveries
 //
+// All within the retention, those that have not ended, and the dead letters.
+//
 // Corresponds with GET /api/v1/subscribers/{uuid}/stats (the `GetSubscriberStats` operationId).
 func (c *Client) GetSubscriberStats(ctx context.Context, uuid SubscriberPath, params *GetSubscriberStatsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetSubscriberStatsRequest(c.Server, uuid, params)
@@ -6390,6 +6478,8 @@ func (c *Client) RevokeWebhookKey(ctx context.Context, kid string, params *Revok
 
 // GetCurrentStatement Read the current billing statement
 //
+// The statement of the cycle that is under way.
+//
 // Corresponds with GET /api/v2/billing-statements/current (the `GetCurrentStatement` operationId).
 func (c *Client) GetCurrentStatement(ctx context.Context, params *GetCurrentStatementParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetCurrentStatementRequest(c.Server, params)
@@ -6404,6 +6494,8 @@ func (c *Client) GetCurrentStatement(ctx context.Context, params *GetCurrentStat
 }
 
 // GetStatement Read the billing statement of a month
+//
+// Of a month without a statement the answer is 404.
 //
 // Corresponds with GET /api/v2/billing-statements/{month}/{year} (the `GetStatement` operationId).
 func (c *Client) GetStatement(ctx context.Context, month MonthPath, year YearPath, params *GetStatementParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6438,6 +6530,8 @@ func (c *Client) ListLocations(ctx context.Context, params *ListLocationsParams,
 
 // GetLocation Read a location
 //
+// Inactive ones too.
+//
 // Corresponds with GET /api/v2/locations/{uuid} (the `GetLocation` operationId).
 func (c *Client) GetLocation(ctx context.Context, uuid LocationPath, params *GetLocationParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetLocationRequest(c.Server, uuid, params)
@@ -6452,6 +6546,8 @@ func (c *Client) GetLocation(ctx context.Context, uuid LocationPath, params *Get
 }
 
 // ListCards List cards, the latest issued first
+//
+// All filters must match.
 //
 // Corresponds with GET /api/v3/cards (the `ListCards` operationId).
 func (c *Client) ListCards(ctx context.Context, params *ListCardsParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6550,6 +6646,8 @@ func (c *Client) CreateCards(ctx context.Context, params *CreateCardsParams, bod
 
 // GetCardJob Read a bulk creation
 //
+// With the outcome of each of its cards.
+//
 // Corresponds with GET /api/v3/cards/bulk-create/{jobUuid} (the `GetCardJob` operationId).
 func (c *Client) GetCardJob(ctx context.Context, jobUUID CardJobPath, params *GetCardJobParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
 	req, err := NewGetCardJobRequest(c.Server, jobUUID, params)
@@ -6619,6 +6717,8 @@ func (c *Client) CancelCard(ctx context.Context, uuid CardPath, params *CancelCa
 }
 
 // GetCard Read a card
+//
+// With its limit and its status.
 //
 // Corresponds with GET /api/v3/cards/{uuid} (the `GetCard` operationId).
 func (c *Client) GetCard(ctx context.Context, uuid CardPath, params *GetCardParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12874,6 +12974,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetJwksWithResponse The keys that verify this daemon's access tokens
 	//
+	// A JWK Set (RFC 7517).
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /.well-known/jwks.json (the `GetJwks` operationId).
@@ -12889,6 +12991,8 @@ type ClientWithResponsesInterface interface {
 	GetAuthorizationServerWithResponse(ctx context.Context, reqEditors ...RequestEditorFn) (*GetAuthorizationServerResponse, error)
 
 	// GetWebhookKeysWithResponse The public keys of a company's signatures
+	//
+	// A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13093,12 +13197,16 @@ type ClientWithResponsesInterface interface {
 
 	// GetDeliveryWithResponse Read a delivery with its attempts
 	//
+	// The latest attempts are kept.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/deliveries/{id} (the `GetDelivery` operationId).
 	GetDeliveryWithResponse(ctx context.Context, id DeliveryPath, params *GetDeliveryParams, reqEditors ...RequestEditorFn) (*GetDeliveryResponse, error)
 
 	// RetryDeliveryWithResponse Attempt a delivery again, now
+	//
+	// A delivery in any status is due at once, with a fresh schedule. While an attempt is under way, and when the subscriber is deleted or disabled, the answer is 409.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13128,6 +13236,8 @@ type ClientWithResponsesInterface interface {
 	DeleteEgressCertificateWithResponse(ctx context.Context, params *DeleteEgressCertificateParams, reqEditors ...RequestEditorFn) (*DeleteEgressCertificateResponse, error)
 
 	// GetEgressCertificateWithResponse Read the company's client certificate
+	//
+	// The private key is not shown.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13182,6 +13292,8 @@ type ClientWithResponsesInterface interface {
 	DeleteEventTypeWithResponse(ctx context.Context, name EventTypePath, reqEditors ...RequestEditorFn) (*DeleteEventTypeResponse, error)
 
 	// GetEventTypeWithResponse Read an event type
+	//
+	// With its description, schema and example.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13287,6 +13399,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetEventWithResponse Read an event
 	//
+	// With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/events/{id} (the `GetEvent` operationId).
@@ -13294,12 +13408,16 @@ type ClientWithResponsesInterface interface {
 
 	// ListEventDeliveriesWithResponse List an event's deliveries
 	//
+	// Of settled events too, while their deliveries are kept.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/events/{id}/deliveries (the `ListEventDeliveries` operationId).
 	ListEventDeliveriesWithResponse(ctx context.Context, id EventPath, params *ListEventDeliveriesParams, reqEditors ...RequestEditorFn) (*ListEventDeliveriesResponse, error)
 
 	// ExplainEventWithResponse Explain the outcome of an event for every subscriber
+	//
+	// For each subscriber of the company: whether it was to get the event, what happened, and what the delivery waits for.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13351,6 +13469,8 @@ type ClientWithResponsesInterface interface {
 	ListJobsWithResponse(ctx context.Context, params *ListJobsParams, reqEditors ...RequestEditorFn) (*ListJobsResponse, error)
 
 	// GetJobWithResponse Read a job
+	//
+	// With its progress. A finished job is kept for a week.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13433,6 +13553,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetClientWithResponse Read an OAuth client
 	//
+	// Its secret is not shown.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/oauth-clients/{clientId} (the `GetClient` operationId).
@@ -13511,6 +13633,8 @@ type ClientWithResponsesInterface interface {
 
 	// ListSubscribersWithResponse List subscribers
 	//
+	// Disabled subscribers are included. Secrets are not shown.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/subscribers (the `ListSubscribers` operationId).
@@ -13583,6 +13707,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetSubscriberWithResponse Read a subscriber
 	//
+	// With its settings, its state and its health. Secrets are not shown.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/subscribers/{uuid} (the `GetSubscriber` operationId).
@@ -13616,6 +13742,8 @@ type ClientWithResponsesInterface interface {
 	DeleteSubscriberCertificateWithResponse(ctx context.Context, uuid SubscriberPath, params *DeleteSubscriberCertificateParams, reqEditors ...RequestEditorFn) (*DeleteSubscriberCertificateResponse, error)
 
 	// GetSubscriberCertificateWithResponse Read a subscriber's own client certificate
+	//
+	// Without one, its deliveries use the company's. The private key is not shown.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13739,6 +13867,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetSubscriberStatsWithResponse Count a subscriber's deliveries
 	//
+	// All within the retention, those that have not ended, and the dead letters.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v1/subscribers/{uuid}/stats (the `GetSubscriberStats` operationId).
@@ -13799,12 +13929,16 @@ type ClientWithResponsesInterface interface {
 
 	// GetCurrentStatementWithResponse Read the current billing statement
 	//
+	// The statement of the cycle that is under way.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v2/billing-statements/current (the `GetCurrentStatement` operationId).
 	GetCurrentStatementWithResponse(ctx context.Context, params *GetCurrentStatementParams, reqEditors ...RequestEditorFn) (*GetCurrentStatementResponse, error)
 
 	// GetStatementWithResponse Read the billing statement of a month
+	//
+	// Of a month without a statement the answer is 404.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13823,12 +13957,16 @@ type ClientWithResponsesInterface interface {
 
 	// GetLocationWithResponse Read a location
 	//
+	// Inactive ones too.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v2/locations/{uuid} (the `GetLocation` operationId).
 	GetLocationWithResponse(ctx context.Context, uuid LocationPath, params *GetLocationParams, reqEditors ...RequestEditorFn) (*GetLocationResponse, error)
 
 	// ListCardsWithResponse List cards, the latest issued first
+	//
+	// All filters must match.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13879,6 +14017,8 @@ type ClientWithResponsesInterface interface {
 
 	// GetCardJobWithResponse Read a bulk creation
 	//
+	// With the outcome of each of its cards.
+	//
 	// Returns a wrapper object for the known response body format(s).
 	//
 	// Corresponds with GET /api/v3/cards/bulk-create/{jobUuid} (the `GetCardJob` operationId).
@@ -13912,6 +14052,8 @@ type ClientWithResponsesInterface interface {
 	CancelCardWithResponse(ctx context.Context, uuid CardPath, params *CancelCardParams, reqEditors ...RequestEditorFn) (*CancelCardResponse, error)
 
 	// GetCardWithResponse Read a card
+	//
+	// With its limit and its status.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16655,6 +16797,8 @@ func (c *ClientWithResponses) GetPublicEgressAddressesWithResponse(ctx context.C
 
 // GetJwksWithResponse The keys that verify this daemon's access tokens
 //
+// A JWK Set (RFC 7517).
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /.well-known/jwks.json (the `GetJwks` operationId).
@@ -16682,6 +16826,8 @@ func (c *ClientWithResponses) GetAuthorizationServerWithResponse(ctx context.Con
 }
 
 // GetWebhookKeysWithResponse The public keys of a company's signatures
+//
+// A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -16982,6 +17128,8 @@ func (c *ClientWithResponses) RetryDeliveriesWithResponse(ctx context.Context, p
 
 // GetDeliveryWithResponse Read a delivery with its attempts
 //
+// The latest attempts are kept.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/deliveries/{id} (the `GetDelivery` operationId).
@@ -16994,6 +17142,8 @@ func (c *ClientWithResponses) GetDeliveryWithResponse(ctx context.Context, id De
 }
 
 // RetryDeliveryWithResponse Attempt a delivery again, now
+//
+// A delivery in any status is due at once, with a fresh schedule. While an attempt is under way, and when the subscriber is deleted or disabled, the answer is 409.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17041,6 +17191,8 @@ func (c *ClientWithResponses) DeleteEgressCertificateWithResponse(ctx context.Co
 }
 
 // GetEgressCertificateWithResponse Read the company's client certificate
+//
+// The private key is not shown.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17125,6 +17277,8 @@ func (c *ClientWithResponses) DeleteEventTypeWithResponse(ctx context.Context, n
 }
 
 // GetEventTypeWithResponse Read an event type
+//
+// With its description, schema and example.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17266,6 +17420,8 @@ func (c *ClientWithResponses) IngestEventsWithResponse(ctx context.Context, para
 
 // GetEventWithResponse Read an event
 //
+// With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/events/{id} (the `GetEvent` operationId).
@@ -17279,6 +17435,8 @@ func (c *ClientWithResponses) GetEventWithResponse(ctx context.Context, id Event
 
 // ListEventDeliveriesWithResponse List an event's deliveries
 //
+// Of settled events too, while their deliveries are kept.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/events/{id}/deliveries (the `ListEventDeliveries` operationId).
@@ -17291,6 +17449,8 @@ func (c *ClientWithResponses) ListEventDeliveriesWithResponse(ctx context.Contex
 }
 
 // ExplainEventWithResponse Explain the outcome of an event for every subscriber
+//
+// For each subscriber of the company: whether it was to get the event, what happened, and what the delivery waits for.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17372,6 +17532,8 @@ func (c *ClientWithResponses) ListJobsWithResponse(ctx context.Context, params *
 }
 
 // GetJobWithResponse Read a job
+//
+// With its progress. A finished job is kept for a week.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17502,6 +17664,8 @@ func (c *ClientWithResponses) DeleteClientWithResponse(ctx context.Context, clie
 
 // GetClientWithResponse Read an OAuth client
 //
+// Its secret is not shown.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/oauth-clients/{clientId} (the `GetClient` operationId).
@@ -17628,6 +17792,8 @@ func (c *ClientWithResponses) RetryQuarantinedWithResponse(ctx context.Context, 
 
 // ListSubscribersWithResponse List subscribers
 //
+// Disabled subscribers are included. Secrets are not shown.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/subscribers (the `ListSubscribers` operationId).
@@ -17748,6 +17914,8 @@ func (c *ClientWithResponses) DeleteSubscriberWithResponse(ctx context.Context, 
 
 // GetSubscriberWithResponse Read a subscriber
 //
+// With its settings, its state and its health. Secrets are not shown.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/subscribers/{uuid} (the `GetSubscriber` operationId).
@@ -17805,6 +17973,8 @@ func (c *ClientWithResponses) DeleteSubscriberCertificateWithResponse(ctx contex
 }
 
 // GetSubscriberCertificateWithResponse Read a subscriber's own client certificate
+//
+// Without one, its deliveries use the company's. The private key is not shown.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -18000,6 +18170,8 @@ func (c *ClientWithResponses) RotateSubscriberSecretWithResponse(ctx context.Con
 
 // GetSubscriberStatsWithResponse Count a subscriber's deliveries
 //
+// All within the retention, those that have not ended, and the dead letters.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v1/subscribers/{uuid}/stats (the `GetSubscriberStats` operationId).
@@ -18096,6 +18268,8 @@ func (c *ClientWithResponses) RevokeWebhookKeyWithResponse(ctx context.Context, 
 
 // GetCurrentStatementWithResponse Read the current billing statement
 //
+// The statement of the cycle that is under way.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v2/billing-statements/current (the `GetCurrentStatement` operationId).
@@ -18108,6 +18282,8 @@ func (c *ClientWithResponses) GetCurrentStatementWithResponse(ctx context.Contex
 }
 
 // GetStatementWithResponse Read the billing statement of a month
+//
+// Of a month without a statement the answer is 404.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -18138,6 +18314,8 @@ func (c *ClientWithResponses) ListLocationsWithResponse(ctx context.Context, par
 
 // GetLocationWithResponse Read a location
 //
+// Inactive ones too.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v2/locations/{uuid} (the `GetLocation` operationId).
@@ -18150,6 +18328,8 @@ func (c *ClientWithResponses) GetLocationWithResponse(ctx context.Context, uuid 
 }
 
 // ListCardsWithResponse List cards, the latest issued first
+//
+// All filters must match.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -18230,6 +18410,8 @@ func (c *ClientWithResponses) CreateCardsWithResponse(ctx context.Context, param
 
 // GetCardJobWithResponse Read a bulk creation
 //
+// With the outcome of each of its cards.
+//
 // Returns a wrapper object for the known response body format(s).
 //
 // Corresponds with GET /api/v3/cards/bulk-create/{jobUuid} (the `GetCardJob` operationId).
@@ -18287,6 +18469,8 @@ func (c *ClientWithResponses) CancelCardWithResponse(ctx context.Context, uuid C
 }
 
 // GetCardWithResponse Read a card
+//
+// With its limit and its status.
 //
 // Returns a wrapper object for the known response body format(s).
 //

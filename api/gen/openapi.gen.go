@@ -3109,8 +3109,12 @@ type ListJobsParams struct {
 
 	// SubscriberUUID Only jobs of this subscriber.
 	SubscriberUUID *openapi_types.UUID `form:"subscriberUuid,omitempty" json:"subscriberUuid,omitempty"`
-	Kind           *[]JobKind          `form:"kind,omitempty" json:"kind,omitempty"`
-	Status         *[]JobStatus        `form:"status,omitempty" json:"status,omitempty"`
+
+	// Kind Only jobs of these kinds.
+	Kind *[]JobKind `form:"kind,omitempty" json:"kind,omitempty"`
+
+	// Status Only jobs in one of these statuses.
+	Status *[]JobStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// Cursor The `nextCursor` of the page before.
 	Cursor *Cursor `form:"cursor,omitempty" json:"cursor,omitempty"`
@@ -3144,7 +3148,9 @@ type ListLocationsV1Params struct {
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
 	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
-	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+
+	// Status Only locations with this status.
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
@@ -3233,7 +3239,9 @@ type ListSubscribersParams struct {
 
 	// CallbackURL The callback address, exact after normalisation.
 	CallbackURL *string `form:"callbackUrl,omitempty" json:"callbackUrl,omitempty"`
-	Enabled     *bool   `form:"enabled,omitempty" json:"enabled,omitempty"`
+
+	// Enabled Only subscribers that are enabled, or that are not.
+	Enabled *bool `form:"enabled,omitempty" json:"enabled,omitempty"`
 
 	// Events Event types; subscribers to any of them are listed.
 	Events *[]EventPattern `form:"events,omitempty" json:"events,omitempty"`
@@ -3473,7 +3481,9 @@ type ListLocationsParams struct {
 	Page *Page `form:"page,omitempty" json:"page,omitempty"`
 
 	// Size Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used.
-	Size   *Size           `form:"size,omitempty" json:"size,omitempty"`
+	Size *Size `form:"size,omitempty" json:"size,omitempty"`
+
+	// Status Only locations with this status.
 	Status *LocationStatus `form:"status,omitempty" json:"status,omitempty"`
 
 	// CompanyUUID Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`.
@@ -3498,10 +3508,16 @@ type ListCardsParams struct {
 	UserUUID *openapi_types.UUID `form:"userUuid,omitempty" json:"userUuid,omitempty"`
 
 	// Username Cards of the user with exactly this username.
-	Username    *string      `form:"username,omitempty" json:"username,omitempty"`
-	Status      *CardStatus  `form:"status,omitempty" json:"status,omitempty"`
+	Username *string `form:"username,omitempty" json:"username,omitempty"`
+
+	// Status Only cards with this status.
+	Status *CardStatus `form:"status,omitempty" json:"status,omitempty"`
+
+	// Periodicity Only cards whose limit is renewed this often.
 	Periodicity *Periodicity `form:"periodicity,omitempty" json:"periodicity,omitempty"`
-	Type        *CardType    `form:"type,omitempty" json:"type,omitempty"`
+
+	// Type Only cards of this type.
+	Type *CardType `form:"type,omitempty" json:"type,omitempty"`
 
 	// UserErpID Cards of the user with this identifier in the company's ERP.
 	UserErpID *string `form:"userErpId,omitempty" json:"userErpId,omitempty"`

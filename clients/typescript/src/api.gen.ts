@@ -57,7 +57,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List subscribers */
+        /**
+         * List subscribers
+         * @description Disabled subscribers are included. Secrets are not shown.
+         */
         get: operations["listSubscribers"];
         put?: never;
         /**
@@ -117,11 +120,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
         };
-        /** Read a subscriber */
+        /**
+         * Read a subscriber
+         * @description With its settings, its state and its health. Secrets are not shown.
+         */
         get: operations["getSubscriber"];
         put?: never;
         post?: never;
@@ -144,6 +151,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -166,6 +174,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -188,6 +197,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -210,6 +220,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -232,6 +243,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -254,6 +266,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -284,6 +297,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -320,11 +334,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
         };
-        /** Count a subscriber's deliveries */
+        /**
+         * Count a subscriber's deliveries
+         * @description All within the retention, those that have not ended, and the dead letters.
+         */
         get: operations["getSubscriberStats"];
         put?: never;
         post?: never;
@@ -339,6 +357,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -451,7 +470,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the company's client certificate */
+        /**
+         * Read the company's client certificate
+         * @description The private key is not shown.
+         */
         get: operations["getEgressCertificate"];
         /**
          * Set the company's client certificate
@@ -474,11 +496,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
         };
-        /** Read a subscriber's own client certificate */
+        /**
+         * Read a subscriber's own client certificate
+         * @description Without one, its deliveries use the company's. The private key is not shown.
+         */
         get: operations["getSubscriberCertificate"];
         /**
          * Set a subscriber's own client certificate
@@ -506,7 +532,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Read an event */
+        /**
+         * Read an event
+         * @description With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+         */
         get: operations["getEvent"];
         put?: never;
         post?: never;
@@ -526,7 +555,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** List an event's deliveries */
+        /**
+         * List an event's deliveries
+         * @description Of settled events too, while their deliveries are kept.
+         */
         get: operations["listEventDeliveries"];
         put?: never;
         post?: never;
@@ -546,7 +578,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Explain the outcome of an event for every subscriber */
+        /**
+         * Explain the outcome of an event for every subscriber
+         * @description For each subscriber of the company: whether it was to get the event, what happened, and what the delivery waits for.
+         */
         get: operations["explainEvent"];
         put?: never;
         post?: never;
@@ -648,7 +683,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Read an event type */
+        /**
+         * Read an event type
+         * @description With its description, schema and example.
+         */
         get: operations["getEventType"];
         /**
          * Document an event type
@@ -768,7 +806,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Read a delivery with its attempts */
+        /**
+         * Read a delivery with its attempts
+         * @description The latest attempts are kept.
+         */
         get: operations["getDelivery"];
         put?: never;
         post?: never;
@@ -790,7 +831,10 @@ export interface paths {
         };
         get?: never;
         put?: never;
-        /** Attempt a delivery again, now */
+        /**
+         * Attempt a delivery again, now
+         * @description A delivery in any status is due at once, with a fresh schedule. While an attempt is under way, and when the subscriber is deleted or disabled, the answer is 409.
+         */
         post: operations["retryDelivery"];
         delete?: never;
         options?: never;
@@ -878,11 +922,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the job. */
                 jobUuid: components["parameters"]["JobPath"];
             };
             cookie?: never;
         };
-        /** Read a job */
+        /**
+         * Read a job
+         * @description With its progress. A finished job is kept for a week.
+         */
         get: operations["getJob"];
         put?: never;
         post?: never;
@@ -897,6 +945,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the job. */
                 jobUuid: components["parameters"]["JobPath"];
             };
             cookie?: never;
@@ -923,7 +972,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** List cards, the latest issued first */
+        /**
+         * List cards, the latest issued first
+         * @description All filters must match.
+         */
         get: operations["listCards"];
         put?: never;
         /**
@@ -965,11 +1017,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the bulk creation. */
                 jobUuid: components["parameters"]["CardJobPath"];
             };
             cookie?: never;
         };
-        /** Read a bulk creation */
+        /**
+         * Read a bulk creation
+         * @description With the outcome of each of its cards.
+         */
         get: operations["getCardJob"];
         put?: never;
         post?: never;
@@ -1004,11 +1060,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the card. */
                 uuid: components["parameters"]["CardPath"];
             };
             cookie?: never;
         };
-        /** Read a card */
+        /**
+         * Read a card
+         * @description With its limit and its status.
+         */
         get: operations["getCard"];
         put?: never;
         post?: never;
@@ -1027,6 +1087,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the card. */
                 uuid: components["parameters"]["CardPath"];
             };
             cookie?: never;
@@ -1050,6 +1111,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the card. */
                 uuid: components["parameters"]["CardPath"];
             };
             cookie?: never;
@@ -1116,6 +1178,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the location. */
                 uuid: components["parameters"]["LocationPath"];
             };
             cookie?: never;
@@ -1160,11 +1223,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the location. */
                 uuid: components["parameters"]["LocationPath"];
             };
             cookie?: never;
         };
-        /** Read a location */
+        /**
+         * Read a location
+         * @description Inactive ones too.
+         */
         get: operations["getLocation"];
         put?: never;
         post?: never;
@@ -1181,7 +1248,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** Read the current billing statement */
+        /**
+         * Read the current billing statement
+         * @description The statement of the cycle that is under way.
+         */
         get: operations["getCurrentStatement"];
         put?: never;
         post?: never;
@@ -1203,7 +1273,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Read the billing statement of a month */
+        /**
+         * Read the billing statement of a month
+         * @description Of a month without a statement the answer is 404.
+         */
         get: operations["getStatement"];
         put?: never;
         post?: never;
@@ -1345,7 +1418,10 @@ export interface paths {
             };
             cookie?: never;
         };
-        /** Read an OAuth client */
+        /**
+         * Read an OAuth client
+         * @description Its secret is not shown.
+         */
         get: operations["getClient"];
         put?: never;
         post?: never;
@@ -1441,6 +1517,7 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The UUID of the session. */
                 uuid: string;
             };
             cookie?: never;
@@ -1463,11 +1540,15 @@ export interface paths {
             query?: never;
             header?: never;
             path: {
+                /** @description The company. */
                 companyUuid: string;
             };
             cookie?: never;
         };
-        /** The public keys of a company's signatures */
+        /**
+         * The public keys of a company's signatures
+         * @description A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
+         */
         get: operations["getWebhookKeys"];
         put?: never;
         post?: never;
@@ -1484,7 +1565,10 @@ export interface paths {
             path?: never;
             cookie?: never;
         };
-        /** The keys that verify this daemon's access tokens */
+        /**
+         * The keys that verify this daemon's access tokens
+         * @description A JWK Set (RFC 7517).
+         */
         get: operations["getJwks"];
         put?: never;
         post?: never;
@@ -4533,14 +4617,19 @@ export interface components {
         From: string;
         /** @description Only items of events that were accepted at this time or earlier. RFC 3339, or epoch milliseconds. */
         To: string;
+        /** @description The UUID of the card. */
         CardPath: string;
+        /** @description The UUID of the bulk creation. */
         CardJobPath: string;
+        /** @description The UUID of the job. */
         JobPath: string;
+        /** @description The UUID of the location. */
         LocationPath: string;
         /** @description 1 to 12. */
         MonthPath: number;
         /** @description 2000 to 2100. */
         YearPath: number;
+        /** @description The UUID of the subscriber. */
         SubscriberPath: string;
         /** @description The event's id. */
         EventPath: string;
@@ -4780,6 +4869,7 @@ export interface operations {
                 name?: string;
                 /** @description The callback address, exact after normalisation. */
                 callbackUrl?: string;
+                /** @description Only subscribers that are enabled, or that are not. */
                 enabled?: boolean;
                 /** @description Event types; subscribers to any of them are listed. */
                 events?: components["schemas"]["EventPattern"][];
@@ -4960,6 +5050,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -4999,6 +5090,7 @@ export interface operations {
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5032,6 +5124,7 @@ export interface operations {
                 "If-Match"?: components["parameters"]["IfMatch"];
             };
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5087,6 +5180,7 @@ export interface operations {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5136,6 +5230,7 @@ export interface operations {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5185,6 +5280,7 @@ export interface operations {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5240,6 +5336,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5291,6 +5388,7 @@ export interface operations {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5340,6 +5438,7 @@ export interface operations {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5388,6 +5487,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5442,6 +5542,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5486,6 +5587,7 @@ export interface operations {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5771,6 +5873,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5807,6 +5910,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -5850,6 +5954,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the subscriber. */
                 uuid: components["parameters"]["SubscriberPath"];
             };
             cookie?: never;
@@ -6632,7 +6737,9 @@ export interface operations {
                 companyUuid?: components["parameters"]["CompanyUuid"];
                 /** @description Only jobs of this subscriber. */
                 subscriberUuid?: string;
+                /** @description Only jobs of these kinds. */
                 kind?: components["schemas"]["JobKind"][];
+                /** @description Only jobs in one of these statuses. */
                 status?: components["schemas"]["JobStatus"][];
                 /** @description The `nextCursor` of the page before. */
                 cursor?: components["parameters"]["Cursor"];
@@ -6674,6 +6781,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the job. */
                 jobUuid: components["parameters"]["JobPath"];
             };
             cookie?: never;
@@ -6718,6 +6826,7 @@ export interface operations {
                 "Idempotency-Key"?: components["parameters"]["IdempotencyKey"];
             };
             path: {
+                /** @description The UUID of the job. */
                 jobUuid: components["parameters"]["JobPath"];
             };
             cookie?: never;
@@ -6761,8 +6870,11 @@ export interface operations {
                 userUuid?: string;
                 /** @description Cards of the user with exactly this username. */
                 username?: string;
+                /** @description Only cards with this status. */
                 status?: components["schemas"]["CardStatus"];
+                /** @description Only cards whose limit is renewed this often. */
                 periodicity?: components["schemas"]["Periodicity"];
+                /** @description Only cards of this type. */
                 type?: components["schemas"]["CardType"];
                 /** @description Cards of the user with this identifier in the company's ERP. */
                 userErpId?: string;
@@ -6920,6 +7032,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the bulk creation. */
                 jobUuid: components["parameters"]["CardJobPath"];
             };
             cookie?: never;
@@ -7005,6 +7118,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the card. */
                 uuid: components["parameters"]["CardPath"];
             };
             cookie?: never;
@@ -7040,6 +7154,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the card. */
                 uuid: components["parameters"]["CardPath"];
             };
             cookie?: never;
@@ -7066,6 +7181,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the card. */
                 uuid: components["parameters"]["CardPath"];
             };
             cookie?: never;
@@ -7109,6 +7225,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the card. */
                 uuid: components["parameters"]["CardPath"];
             };
             cookie?: never;
@@ -7219,6 +7336,7 @@ export interface operations {
                 page?: components["parameters"]["Page"];
                 /** @description Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used. */
                 size?: components["parameters"]["Size"];
+                /** @description Only locations with this status. */
                 status?: components["schemas"]["LocationStatus"];
                 /** @description Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`. */
                 companyUuid?: components["parameters"]["CompanyFilter"];
@@ -7271,6 +7389,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the location. */
                 uuid: components["parameters"]["LocationPath"];
             };
             cookie?: never;
@@ -7307,6 +7426,7 @@ export interface operations {
                 page?: components["parameters"]["Page"];
                 /** @description Items a page. A value above 100 is read as 100; `X-Page-Size` and the links have the size that was used. */
                 size?: components["parameters"]["Size"];
+                /** @description Only locations with this status. */
                 status?: components["schemas"]["LocationStatus"];
                 /** @description Only items of this company. Without it a token without a company lists the items of all companies, which needs the scope `platform`. */
                 companyUuid?: components["parameters"]["CompanyFilter"];
@@ -7358,6 +7478,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the location. */
                 uuid: components["parameters"]["LocationPath"];
             };
             cookie?: never;
@@ -7975,6 +8096,7 @@ export interface operations {
             };
             header?: never;
             path: {
+                /** @description The UUID of the session. */
                 uuid: string;
             };
             cookie?: never;
@@ -7998,6 +8120,7 @@ export interface operations {
             query?: never;
             header?: never;
             path: {
+                /** @description The company. */
                 companyUuid: string;
             };
             cookie?: never;
