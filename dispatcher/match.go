@@ -297,22 +297,15 @@ func (d *Dispatcher) chain(e *events.Stored, matching []*subscribers.Subscriber,
 	}
 }
 
-// alone reports whether a company has one enabled subscriber, or all of them are busy.
+// alone reports whether no delivery that waits in memory can delay another subscriber of the company.
 func (d *Dispatcher) alone(company uuid.UUID, subs []*subscribers.Subscriber) bool {
-	enabled := func(yield func(uuid.UUID) bool) {
+	return d.admission.Busy(company, func(yield func(uuid.UUID) bool) {
 		for _, sub := range subs {
 			if sub.Enabled && !yield(sub.UUID) {
 				return
 			}
 		}
-	}
-	n := 0
-	for range enabled {
-		if n++; n > 1 {
-			return d.admission.Busy(company, enabled)
-		}
-	}
-	return true
+	})
 }
 
 func (d *Dispatcher) cancel(w *work, reason string) {

@@ -58,7 +58,7 @@ type Delivery struct {
 	// Backlogged: the endpoint has deliveries that wait, or all its deliveries must wait first.
 	Backlogged bool
 	// Decided is called once for a delivery that waits, with the final decision (never Wait). The
-	// caller is Leave, Skipped, OverflowSlow, or Enter for another delivery. None holds a lock then, and Enter for this
+	// caller is Leave, Skipped, or Enter for another delivery. None holds a lock then, and Enter for this
 	// delivery may not have returned yet. Decided is not called after Stop.
 	Decided func(Decision)
 }

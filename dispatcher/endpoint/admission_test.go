@@ -858,10 +858,14 @@ func TestWaitingDeliveriesOfASilentEndpointOverflow(t *testing.T) {
 	if f.Skipped(id(1)); len(later) > 0 {
 		t.Error("it waits no more, and nothing is slow yet")
 	}
-	if f.OverflowSlow(); len(later) > 0 {
-		t.Error("it waits no more at once")
-	}
 	f.now = f.now.Add(time.Second)
-	f.OverflowSlow()
+	if !f.Busy(id(1), slices.Values([]uuid.UUID{id(1)})) {
+		t.Error("the other endpoint is gone, and it delays nothing")
+	}
+	if f.Skipped(id(1)); len(later) > 0 {
+		t.Error("it waits no more, and delays nothing")
+	}
+	f.Busy(id(1), slices.Values([]uuid.UUID{id(1), id(2)}))
+	f.Skipped(id(1))
 	f.wantLater(later, OverflowShare)
 }

@@ -23,25 +23,28 @@ type company struct {
 	all      []uuid.UUID   // its endpoints, of the last call of Busy
 }
 
-// Busy reports whether none of a company's endpoints, in any order, can start a delivery now. If so, deliveries that
-// wait in memory delay none of them; once one can start a delivery, and the company may start no more, they overflow.
+// Busy notes the endpoints of a company, in any order, and reports whether no delivery that waits in memory for one of them
+// can delay another: because there is one, or none can start a delivery now. Otherwise, and once one can start a delivery,
+// those that wait long overflow while the company may start no more. Call it before Enter for each event.
 func (a *Admission) Busy(id uuid.UUID, endpoints iter.Seq[uuid.UUID]) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	c := a.company(id)
+	c := a.company(id) // Enter follows, and forgets it if it holds nothing
 	c.all = slices.AppendSeq(c.all[:0], endpoints)
-	a.updateHolding(c)
-	return !a.hasIdle(c)
+	return len(c.all) < 2 || !a.hasIdle(c)
 }
 
 // hasIdle reports whether one of a company's endpoints could start a delivery.
 func (a *Admission) hasIdle(c *company) bool {
-	return slices.ContainsFunc(c.all, func(id uuid.UUID) bool { return a.endpoints[id] == nil || !a.busy(a.endpoints[id]) })
+	return slices.ContainsFunc(c.all, func(id uuid.UUID) bool {
+		e := a.endpoints[id]
+		return e == nil || !a.busy(e)
+	})
 }
 
 // overflowSlow has the waiting deliveries of slow endpoints of a company overflow, if another one could start a delivery.
 func (a *Admission) overflowSlow(c *company) (overflowed []decided) {
-	if !a.hasIdle(c) {
+	if a.stopped || len(c.all) < 2 || !a.hasIdle(c) {
 		return nil
 	}
 	for _, id := range c.all {
@@ -132,27 +135,6 @@ func (a *Admission) skip(company uuid.UUID) (worth bool, overflowed []decided) {
 	}
 	a.updateHolding(c)
 	return worth, overflowed
-}
-
-// OverflowSlow has the waiting deliveries of slow endpoints of skipped companies overflow. Call it every so often: of an endpoint
-// that does not answer at all, only the time shows that it is slow. Its time is linear in the companies that hold
-// something and their endpoints.
-func (a *Admission) OverflowSlow() {
-	for _, w := range a.slow() {
-		w.call()
-	}
-}
-
-func (a *Admission) slow() (overflowed []decided) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, c := range a.holding {
-		if c.skipped != nil {
-			overflowed = append(overflowed, a.overflowSlow(c)...)
-			a.updateHolding(c)
-		}
-	}
-	return overflowed
 }
 
 func (a *Admission) worthATurn(c *company) bool {

@@ -89,7 +89,6 @@ func (q *Queue) runLooks(ctx context.Context) {
 	for {
 		q.forgetLost(ctx)
 		q.tellGiven()
-		q.opts.Admission.OverflowSlow()
 		q.lookAt(q.owner.Owned())
 		select {
 		case <-tick.C:

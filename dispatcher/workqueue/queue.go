@@ -34,8 +34,6 @@ type Admission interface {
 	// Skipped notes that a company got no turn because it had no places left. It reports whether the company has
 	// places again.
 	Skipped(company uuid.UUID) bool
-	// OverflowSlow is called every LookEvery.
-	OverflowSlow()
 	// Free returns how many deliveries a company may start.
 	Free(company uuid.UUID) int
 	// MayStart and Learned are as in schedule.Options.

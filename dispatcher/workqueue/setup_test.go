@@ -230,8 +230,6 @@ func (p *process) Holding() (map[uuid.UUID]int, int) {
 // Skipped is false: a company that was left out has places again after a moment.
 func (p *process) Skipped(uuid.UUID) bool { return false }
 
-func (p *process) OverflowSlow() {}
-
 // Free is as much for each company.
 func (p *process) Free(uuid.UUID) int { return p.free() }
 

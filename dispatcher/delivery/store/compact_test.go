@@ -129,7 +129,7 @@ func (s *settled) record(t *testing.T, id string, subscriber uuid.UUID, status d
 	}
 	next := *base
 	next.Status, next.Updated = status, s.now.UnixMilli()
-	w := store.Write{Event: r.Ref, Matched: !guarded, Held: held, Changes: []store.Change{
+	w := store.Write{Event: r.Ref, Matched: !guarded, Fanout: 1, Held: held, Changes: []store.Change{
 		{Ref: r, Base: base, Next: &next, Guarded: guarded},
 	}}
 	return s.write(t, w)[0]

@@ -1,11 +1,11 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
 	_ "embed" // the script
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +22,8 @@ var deliveredSource string
 
 var deliveredScript = queues.Script(layout.Lua()+lib+deliveredSource, true)
 
-// delivered reports whether a write has all deliveries of its event, each delivered at the first attempt, and nothing else.
+// delivered reports whether a write has all deliveries of its event, each delivered at the first attempt, and nothing
+// else.
 func (w *Write) delivered() bool {
 	if !w.Matched || w.Held || w.Fanout == 0 || len(w.Changes) != w.Fanout {
 		return false
@@ -59,7 +60,7 @@ func (s *Store) deliveredCall(writes []Write, group []int, now time.Time) *scrip
 	for _, j := range group {
 		w := &writes[j]
 		changes := slices.Clone(w.Changes)
-		slices.SortFunc(changes, func(a, b Change) int { return slices.Compare(a.Ref.Subscriber[:], b.Ref.Subscriber[:]) })
+		slices.SortFunc(changes, func(a, b Change) int { return bytes.Compare(a.Ref.Subscriber[:], b.Ref.Subscriber[:]) })
 		key := make([]byte, 0, 16*(1+len(changes)))
 		key = append(key, w.Event.Company[:]...)
 		for i := range changes {
@@ -74,24 +75,28 @@ func (s *Store) deliveredCall(writes []Write, group []int, now time.Time) *scrip
 				groups = append(groups, changes[i].Ref.Subscriber.String())
 			}
 		}
-		records, bytes := inValue(changes)
-		list = append(list, number, w.Event.ID, strconv.FormatInt(changes[0].Next.Created, 10), bytes, records)
+		records, size := inValue(changes)
+		list = append(list, number, w.Event.ID, changes[0].Next.Created, size, records)
 	}
 	p := s.opts.Policy
-	args := []any{s.at(now), (p.Retention + deliverySlack).Milliseconds(), s.keepEvent(), cmp.Or(p.KeepDelivered, p.Retention).Milliseconds(), s.forHistory(), len(numbers)}
-	return &script.Call{Script: deliveredScript, Keys: queues.Keys(partition.Of(writes[group[0]].Event.Company)), Args: slices.Concat(args, groups, list)}
+	args := []any{
+		s.at(now), (p.Retention + deliverySlack).Milliseconds(), s.keepEvent(), cmp.Or(p.KeepDelivered, p.Retention).Milliseconds(),
+		s.forHistory(), len(numbers),
+	}
+	keys := queues.Keys(partition.Of(writes[group[0]].Event.Company))
+	return &script.Call{Script: deliveredScript, Keys: keys, Args: slices.Concat(args, groups, list)}
 }
 
-// inValue returns the records of an event's deliveries as they end its value (lua/lib.lua), and the bytes of the event with
-// them, without its body.
-func inValue(changes []Change) (records string, bytes int) {
+// inValue returns the records of an event's deliveries as they end its value (lua/lib.lua), and the bytes that they need
+// more than an event without deliveries.
+func inValue(changes []Change) (records string, more int) {
 	lengths := make([]int, len(changes))
 	var out strings.Builder
 	for i := range changes {
 		lengths[i] = len(changes[i].text)
 		fmt.Fprintf(&out, "%s%06x%s", changes[i].Ref.Subscriber, lengths[i], changes[i].text)
 	}
-	return fmt.Sprintf("%s%08xP", out.String(), out.Len()), layout.Bytes(0, lengths...)
+	return fmt.Sprintf("%s%08xP", out.String(), out.Len()), layout.Bytes(0, lengths...) - layout.Bytes(0)
 }
 
 // readDelivered reads the answers of delivered.lua, and returns the writes that it has not written.

@@ -132,6 +132,7 @@ func (m *model) match() {
 			w.Changes = append(w.Changes, m.h.first(delivery.Ref{Ref: e.ref, Subscriber: sub}, rapid.SampledFrom(outcomes).Draw(m.t, "outcome")))
 		}
 	}
+	w.Fanout = len(w.Changes)
 	m.write(e, w)
 }
 
@@ -357,6 +358,7 @@ func TestManyWritesAreAsEachAlone(t *testing.T) {
 		for j, outcome := range outcomes[:i%len(outcomes)] {
 			w.Changes = append(w.Changes, one.first(delivery.Ref{Ref: e, Subscriber: uuid.UUID{byte(j)}}, outcome))
 		}
+		w.Fanout = len(w.Changes)
 		writes = append(writes, w)
 	}
 	for _, w := range writes {

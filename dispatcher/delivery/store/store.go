@@ -140,7 +140,7 @@ type Recorded struct {
 // recordChunk bounds the writes of one script call, and so how long the call blocks Redis.
 const recordChunk = 64
 
-// Record sends writes to Redis in one pipeline. A failed
+// Record sends writes to Redis in one pipeline, and some of them, which are not new, in a second one. A failed
 // write may be repeated: Record recognises changes that an earlier call wrote. wakes are the
 // partitions whose owners are to be woken.
 func (s *Store) Record(ctx context.Context, now time.Time, writes []Write) (recorded []Recorded, wakes []int, err error) {

@@ -37,7 +37,6 @@ type everything struct{}
 
 func (everything) Holding() (map[uuid.UUID]int, int) { return nil, 100 }
 func (everything) Skipped(uuid.UUID) bool            { return false }
-func (everything) OverflowSlow()                     {}
 func (everything) Free(uuid.UUID) int                { return 1000 }
 
 func (everything) MayStart(_, _ uuid.UUID) (int, time.Time) { return 64, time.Time{} }

@@ -36,7 +36,6 @@ func (g *gate) places() int {
 
 func (g *gate) Holding() (map[uuid.UUID]int, int) { return nil, g.places() }
 func (g *gate) Skipped(uuid.UUID) bool            { return false }
-func (g *gate) OverflowSlow()                     {}
 func (g *gate) Free(uuid.UUID) int                { return g.places() }
 
 func (g *gate) MayStart(_, _ uuid.UUID) (int, time.Time) { return 1000, time.Time{} }
@@ -123,7 +122,7 @@ func TestNewerFormatIsNotChanged(t *testing.T) {
 	for _, status := range []delivery.Status{delivery.StatusDelivered, delivery.StatusRetrying} { // two scripts
 		next := *record
 		next.Status = status
-		write := store.Write{Event: ref, Matched: true, Changes: []store.Change{
+		write := store.Write{Event: ref, Matched: true, Fanout: 1, Changes: []store.Change{
 			{Ref: delivery.Ref{Ref: ref, Subscriber: uuid.New()}, Base: record, Next: &next},
 		}}
 		recorded, _, err := kept.Record(ctx, time.Now(), []store.Write{write})

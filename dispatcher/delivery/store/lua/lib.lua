@@ -3,8 +3,8 @@
 local HELD = '-'
 local DAMAGED = '?' -- the result for a delivery when the event's deliveries are unreadable
 
--- An event that delivered.lua has settled has the records of its deliveries in its own value. Each consists of the
--- subscriber (36 bytes), the length of the record in 6 hex digits, and the record.
+-- An event that delivered.lua has settled has the records of its deliveries in its own value (events/layout/lua/lib.lua).
+-- Each consists of the subscriber (36 bytes), the length of the record in 6 hex digits, and the record.
 
 -- unpack_records returns subscriber and record in turn, from the result of split: all, or those of the
 -- subscriber only.
@@ -44,7 +44,7 @@ local function longer(record) return math.max(0, #record - SHORT_RECORD) end
 
 -- With a history, a settled event waits in a list of its partition until it is written there. Only then it may be
 -- compacted: archived.lua moves it to the list that compact.lua reads.
--- for_history is the ms that such an event is kept at least, 0 without a history. record.lua and erase.lua set it.
+-- for_history is the ms that such an event is kept at least, 0 without a history. The scripts set it.
 local for_history = 0
 local to_archive = {} -- entries of the list, by key prefix
 
