@@ -108,7 +108,27 @@ type events struct {
 type history struct {
 	Enabled   bool          `yaml:"enabled"`
 	Retention time.Duration `yaml:"retention" default:"400d" range:"1d..3650d"`
+
+	Companies []companyHistory `yaml:"companies"`
 }
+
+// companyHistory is a company whose events are kept in the history for a shorter time than others.
+type companyHistory struct {
+	Company uuid.UUID `yaml:"company"`
+	Days    int       `yaml:"days"`
+}
+
+// OfCompanies returns how long the history keeps the events of companies with a time of their own. The settings must be
+// valid.
+func (h history) OfCompanies() map[uuid.UUID]time.Duration {
+	of := make(map[uuid.UUID]time.Duration, len(h.Companies))
+	for _, c := range h.Companies {
+		of[c.Company] = days(c.Days)
+	}
+	return of
+}
+
+func days(n int) time.Duration { return time.Duration(n) * 24 * time.Hour }
 
 // operations names the company whose subscribers also receive the operational events of all
 // other companies; uuid.Nil means none.

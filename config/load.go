@@ -230,15 +230,16 @@ func (l *loader) set(key, source string, n *yaml.Node) {
 
 // wanted describes the valid values of a type.
 var wanted = map[reflect.Type]string{
-	durationType:                     "a duration with its unit, as in 1h30m or 7d",
-	reflect.TypeFor[netip.Prefix]():  "an address range, as in 10.0.0.0/8",
-	reflect.TypeFor[uuid.UUID]():     "a UUID",
-	reflect.TypeFor[bool]():          "true or false",
-	reflect.TypeFor[int]():           "a whole number",
-	reflect.TypeFor[float64]():       "a number",
-	reflect.TypeFor[trustedIssuer](): "keys with values",
-	reflect.TypeFor[loginRole]():     "group and role, and if wanted company, as in {group: hooks-ops, role: operator}",
-	reflect.TypeFor[egressAddress](): "cidr, and if wanted valid_from and valid_until, as in {cidr: 203.0.113.7}",
+	durationType:                      "a duration with its unit, as in 1h30m or 7d",
+	reflect.TypeFor[netip.Prefix]():   "an address range, as in 10.0.0.0/8",
+	reflect.TypeFor[uuid.UUID]():      "a UUID",
+	reflect.TypeFor[bool]():           "true or false",
+	reflect.TypeFor[int]():            "a whole number",
+	reflect.TypeFor[float64]():        "a number",
+	reflect.TypeFor[trustedIssuer]():  "keys with values",
+	reflect.TypeFor[loginRole]():      "group and role, and if wanted company, as in {group: hooks-ops, role: operator}",
+	reflect.TypeFor[companyHistory](): "company and days, as in {company: 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11, days: 90}",
+	reflect.TypeFor[egressAddress]():  "cidr, and if wanted valid_from and valid_until, as in {cidr: 203.0.113.7}",
 }
 
 // parse reads a value of type t.

@@ -39,9 +39,7 @@ func (c *Config) validate(p *invalid.Error) {
 	v.catalogue(c.Events.Catalogue)
 	v.storage(c.Storage)
 	v.schedule(c.Delivery, c.Events.Retention)
-	if c.History.Retention < c.Events.Retention {
-		v.Add("history.retention", "OUT_OF_RANGE", "is %v, shorter than events.retention (%v)", c.History.Retention, c.Events.Retention)
-	}
+	v.history(c.History, c.Events.Retention)
 	v.listeners(c)
 	v.tls(c)
 	v.egress(c)
@@ -55,6 +53,31 @@ func (c *Config) validate(p *invalid.Error) {
 	}
 	if c.Encryption.Key != "" && c.Encryption.KeyFile != "" {
 		v.Add("encryption.key_file", "INVALID", "encryption.key is set too: set only one of them")
+	}
+}
+
+// maxHistoryCompanies bounds history.companies.
+const maxHistoryCompanies = 1000
+
+func (v checker) history(h history, atLeast time.Duration) {
+	if h.Retention < atLeast {
+		v.Add("history.retention", "OUT_OF_RANGE", "is %v, shorter than events.retention (%v)", h.Retention, atLeast)
+	}
+	const key = "history.companies"
+	if len(h.Companies) > maxHistoryCompanies {
+		v.Add(key, "OUT_OF_RANGE", "has %d entries, want at most %d", len(h.Companies), maxHistoryCompanies)
+		return
+	}
+	seen := map[uuid.UUID]bool{}
+	for i, c := range h.Companies {
+		key := fmt.Sprintf("%s[%d]", key, i)
+		if c.Company == uuid.Nil || seen[c.Company] {
+			v.Add(key+".company", "INVALID", "want a company, each once")
+		}
+		seen[c.Company] = true
+		if c.Days > int(h.Retention/days(1)) || days(c.Days) < atLeast {
+			v.Add(key+".days", "OUT_OF_RANGE", "is %d: want a time from events.retention (%v) to history.retention (%v)", c.Days, atLeast, h.Retention)
+		}
 	}
 }
 

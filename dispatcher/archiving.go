@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/history"
@@ -106,5 +108,20 @@ func (d *Dispatcher) trim(ctx context.Context) error {
 		now = own
 	}
 	_, err = d.opts.Archive.Trim(ctx, now.Add(-d.opts.ArchiveRetention))
+	for company, kept := range d.opts.CompanyRetention {
+		err = errors.Join(err, d.trimCompany(ctx, company, now.Add(-kept)))
+	}
 	return err
+}
+
+// trimTogether is how many events of a company a transaction removes.
+const trimTogether = 200
+
+func (d *Dispatcher) trimCompany(ctx context.Context, company uuid.UUID, until time.Time) error {
+	for {
+		more, err := d.opts.Archive.EraseCompany(ctx, company, until, trimTogether)
+		if err != nil || !more {
+			return err
+		}
+	}
 }

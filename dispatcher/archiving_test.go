@@ -218,3 +218,29 @@ func TestADamagedListKeepsOthersInTheHistory(t *testing.T) {
 	h.start()
 	h.allCompacted(h.emit(3))
 }
+
+// The history keeps the events of a company for as long as that company's own time says, those of others for longer.
+func TestACompanyHasItsOwnRetentionInTheHistory(t *testing.T) {
+	t.Parallel()
+	h, migrate := withHistory(t, redistest.New(t))
+	migrate()
+	short, long := uuid.New(), uuid.New()
+	h.opts.CompanyRetention = map[uuid.UUID]time.Duration{short: time.Millisecond}
+	in := receive(t, nil)
+	h.start()
+	const n = trimTogether + 10
+	for _, company := range []uuid.UUID{short, long} {
+		h.company = company
+		h.subscribe(in.URL)
+		h.allCompacted(h.emit(n))
+	}
+	if err := h.trim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for company, want := range map[uuid.UUID]int{short: 0, long: 100} {
+		found, err := h.opts.Events.List(t.Context(), history.Filter{Company: &company, Size: 100})
+		if err != nil || len(found.Items) != want {
+			t.Errorf("%d events are left, want %d, %v", len(found.Items), want, err)
+		}
+	}
+}

@@ -57,8 +57,9 @@ type Options struct {
 	Sender       *webhook.Sender
 	Policy       delivery.Policy
 
-	Archive          *archive.Store // the history; nil: there is none
-	ArchiveRetention time.Duration  // how long events are kept in the history
+	Archive          *archive.Store              // the history; nil: there is none
+	ArchiveRetention time.Duration               // how long events are kept in the history
+	CompanyRetention map[uuid.UUID]time.Duration // the same, of companies with a shorter time
 
 	Replica             string        // unique name of this process; it should survive a restart
 	Concurrency         int           // deliveries in memory: in flight, waiting or to be recorded; default 2,048

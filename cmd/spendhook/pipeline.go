@@ -193,7 +193,7 @@ func (d *daemon) openDispatcher() error {
 	d.dispatcher = dispatcher.New(dispatcher.Options{
 		Client: d.redis.Client(), Events: d.events, Operational: d.operational,
 		Subscribers: d.subscribers, Health: d.health, Certificates: d.certificates, Registry: d.subscriberRegistry, Requests: prepared,
-		Sender: sender, Policy: deliveryPolicy(d.cfg), Archive: d.archive, ArchiveRetention: d.cfg.History.Retention, Replica: d.replica,
+		Sender: sender, Policy: deliveryPolicy(d.cfg), Archive: d.archive, ArchiveRetention: d.cfg.History.Retention, CompanyRetention: d.cfg.History.OfCompanies(), Replica: d.replica,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		TopCompanies: d.cfg.Metrics.TopCompanies,
