@@ -268,6 +268,7 @@ type editPage struct {
 	subscribers.Subscriber
 
 	New       bool
+	HasSecret bool // the stored subscriber has an OAuth client secret
 	Types     []chosenType
 	Patterns  string     // event types that are not in the catalogue, and patterns
 	Addresses string     // of the contacts
@@ -322,7 +323,7 @@ func (v *visit) showForm(page editPage) {
 }
 
 func (s *server) newEditPage(ctx context.Context, sub subscribers.Subscriber) editPage {
-	page := editPage{Subscriber: sub}
+	page := editPage{Subscriber: sub, HasSecret: sub.OAuth != nil}
 	for _, t := range s.eventTypeList(ctx) {
 		page.Types = append(page.Types, chosenType{t, slices.Contains(sub.Events, t.Name)})
 	}
@@ -343,7 +344,7 @@ func (s *server) newEditPage(ctx context.Context, sub subscribers.Subscriber) ed
 // sentPage is newEditPage with what the form sent, to show the form again.
 func (s *server) sentPage(ctx context.Context, v *visit, sub subscribers.Subscriber, in subscribers.Settings) editPage {
 	page := s.newEditPage(ctx, asEdited(sub, in))
-	page.Sent, page.Revision = v.r.PostForm, v.r.PostFormValue("revision")
+	page.Sent, page.Revision, page.HasSecret = v.r.PostForm, v.r.PostFormValue("revision"), sub.OAuth != nil
 	return page
 }
 
@@ -386,8 +387,8 @@ func (s *server) updateSubscriber(ctx context.Context, v *visit, company, id uui
 	if err == nil {
 		return v.done("/console/subscribers/"+id.String(), "updated")
 	}
-	p := problemOf(err)
-	if p.Status >= http.StatusInternalServerError || p.Status == http.StatusNotFound {
+	p, refused := refusal(err)
+	if !refused || p.Status == http.StatusNotFound {
 		return err
 	}
 	sub, readErr := s.opts.Subscribers.Get(ctx, company, id)

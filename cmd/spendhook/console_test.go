@@ -299,6 +299,9 @@ func TestConsoleSetsAnAccessToken(t *testing.T) {
 		return url.Values{"tokenUrl": {tokenURL}, "clientId": {clientID}, "clientSecret": {secret}, "scope": {"hooks"}, "audience": {""}}
 	}
 	save(http.StatusSeeOther, form("", "", "")) // none, as before
+	if page := save(http.StatusBadRequest, form("http://", "us", "hunter22")); strings.Contains(page, "Unchanged") {
+		t.Errorf("there is no secret yet: %s", page)
+	}
 	save(http.StatusSeeOther, form("https://login.example.com/token", "us", "hunter22"))
 	if o := shown(); o == nil || o.ClientID != "us" || *o.Scope != "hooks" || o.Audience != nil {
 		t.Fatalf("%+v", o)
@@ -309,7 +312,7 @@ func TestConsoleSetsAnAccessToken(t *testing.T) {
 		}
 	}
 	save(http.StatusSeeOther, form("https://login.example.com/token", "we", "")) // the secret stays
-	if page := save(http.StatusBadRequest, form("https://evil.example/token", "we", "")); !strings.Contains(page, "must be given again") || !strings.Contains(page, "https://evil.example/token") {
+	if page := save(http.StatusBadRequest, form("https://evil.example/token", "we", "")); !strings.Contains(page, "Unchanged") || !strings.Contains(page, "must be given again") || !strings.Contains(page, "https://evil.example/token") {
 		t.Errorf("another origin: %s", page)
 	}
 	if o := shown(); o == nil || o.ClientID != "we" || o.TokenURL != "https://login.example.com/token" {

@@ -18,7 +18,7 @@ type Commands struct {
 	Subscriber     subscriberCmd     `cmd:"" help:"Manage subscribers: callback URLs and the event types they receive."`
 	Event          eventCmd          `cmd:"" help:"Send events, list them, deliver them again."`
 	EventType      eventTypeCmd      `cmd:"" help:"Manage the documentation of event types."`
-	Company        companyCmd        `cmd:"" help:"Erase the data of a company."`
+	Company        companyCmd        `cmd:"" help:"Name and list companies, export or erase the data of one."`
 	Delivery       deliveryCmd       `cmd:"" help:"List deliveries and dead letters, retry them."`
 	Job            jobCmd            `cmd:"" help:"Watch and cancel jobs: recoveries, retries, bulk creations of cards."`
 	Card           cardCmd           `cmd:"" help:"Manage payment cards."`
