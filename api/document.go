@@ -55,9 +55,10 @@ const (
 	readFeed     = "readSubscriberFeed"
 )
 
-// timeouts has the operations that wait for a receiver, or up to 30 s for events. The other operations
+// timeouts has the operations that wait for a receiver, or up to 30 s for events, or search for 2 s. The other operations
 // have the time-out of Options.
 var timeouts = map[string]time.Duration{
+	"listEvents":     3 * time.Second,
 	"testSubscriber": 20 * time.Second, "verifySubscriber": 20 * time.Second, "updateSubscriber": 20 * time.Second, readFeed: 35 * time.Second,
 }
 

@@ -18,13 +18,14 @@ import (
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
+	"spendhook/events/history"
 	"spendhook/events/publish"
 	"spendhook/internal/partition"
-	"spendhook/internal/pause"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/registry"
 )
@@ -189,7 +190,7 @@ func TestEraseContinuesAfterALostReplica(t *testing.T) {
 	}
 	eventually(t, func() bool { // it waits at the first page, for the attempt
 		j, err := h.Redelivery.Job(t.Context(), h.company, job.UUID)
-		return err == nil && j.Phase == 2 && j.Changed > 0
+		return err == nil && j.Phase == 3 && j.Changed > 0
 	}, func() string { return "the job has begun" })
 	next := build(t, client, quickHeartbeats)
 	next.company = h.company
@@ -243,13 +244,12 @@ func TestEraseReadsTheQuarantineOnce(t *testing.T) {
 		return next(ctx, cmds)
 	}})
 	h := build(t, client, nil)
-	var now atomic.Pointer[time.Time]
-	h.Redelivery.Now = func() time.Time { return *now.Load() }
 	h.start()
 	h.emitPrivate(h.company, 1600, "NOBODYS", payloadText)
 	h.settled()
-	now.Store(new(time.Now()))
-	pause.For(t.Context(), 10*time.Millisecond) // the subscriber is later
+	h.opts.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
+		Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true}, Now: func() time.Time { return time.Now().Add(time.Minute) },
+	})
 	later := quarantine.Entry{Company: h.company, Subscriber: new(h.subscribe(receive(t, nil).URL).UUID)}
 	key := quarantine.Key(partition.Of(h.company))
 	if err := h.client.ZAdd(t.Context(), key, redis.Z{Score: 1, Member: later.Member()}).Err(); err != nil {
@@ -266,40 +266,53 @@ func TestEraseReadsTheQuarantineOnce(t *testing.T) {
 }
 
 // An event that the company adds after the start of an erasure stays in the quarantine, and so does
-// a damaged subscriber. Both can be tried again.
+// a damaged subscriber. Both can be tried again. What was added before is erased, also by a replica whose clock is behind.
 func TestEraseKeepsLaterEntriesOfTheQuarantine(t *testing.T) {
 	t.Parallel()
 	h := build(t, redistest.New(t), nil)
-	rc := receive(t, nil)
-	sub := h.subscribe(rc.URL)
-	var repaired atomic.Bool
+	gate := make(chan struct{})
+	slow, rc := receive(t, func(int, http.ResponseWriter, *http.Request) { <-gate }), receive(t, nil)
+	var damages atomic.Bool
 	target := h.target
 	h.target = func(s *subscribers.Subscriber) *requests.Target {
-		if !repaired.Load() {
+		if damages.Load() {
 			return nil // matching panics
 		}
 		return target(s)
 	}
-	h.Redelivery.Now = func() time.Time { return time.Now().Add(-30 * time.Second) } // all data is later
+	h.Redelivery.Now = func() time.Time { return time.Now().Add(-30 * time.Second) }
 	h.start()
+	h.subscribe(slow.URL)
+	earlier := h.emit(1)[0]
+	eventually(t, func() bool { return slow.count() == 1 }, "an attempt is under way, for which the job waits")
+	job, err := h.Redelivery.Erase(t.Context(), h.company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() bool {
+		j, err := h.Redelivery.Job(t.Context(), h.company, job.UUID)
+		return err == nil && j.Phase == 3 && h.client.Time(t.Context()).Val().After(j.Filter.To.Add(time.Millisecond))
+	}, "the job has begun")
+	sub := h.subscribe(rc.URL)
+	damages.Store(true)
 	ids := h.emit(3)
 	eventually(t, func() bool { return len(h.quarantined()) == len(ids) }, "the events are quarantined")
 	damaged := quarantine.Entry{Company: h.company, Subscriber: &sub.UUID}
 	if err := h.client.ZAdd(t.Context(), quarantine.Key(partition.Of(h.company)), redis.Z{Score: 1, Member: damaged.Member()}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	job, err := h.Redelivery.Erase(t.Context(), h.company)
-	if err != nil {
-		t.Fatal(err)
-	}
+	close(gate)
 	h.completes(job.UUID)
 	if left := h.quarantined(); len(left) != len(ids)+1 {
 		t.Fatalf("in quarantine: %v", left)
 	}
+	if e, err := h.opts.Events.Get(t.Context(), events.Ref{Company: h.company, ID: earlier}); err != nil || e.State != events.Compacted {
+		t.Errorf("the event before: %+v, %v", e, err)
+	}
 	if err := h.Quarantine.Forget(t.Context(), damaged); err != nil {
 		t.Fatal(err)
 	}
-	repaired.Store(true)
+	damages.Store(false)
 	h.retryQuarantined()
 	h.reachAll(ids, sub, delivery.StatusDelivered)
 	rc.once(t, ids)
@@ -379,5 +392,36 @@ func TestDeliveriesCountInTheBytesOfTheCompany(t *testing.T) {
 	}
 	if n := h.counted(); n != 280 {
 		t.Errorf("erased: %d bytes are counted, want 280", n)
+	}
+}
+
+// An event that has waited for longer than events are kept is in no list of events, and is erased with its company.
+func TestEraseFindsWhatWaitsLongerThanTheRetention(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := build(t, client, func(o *Options) {
+		o.Events = history.New(history.Options{
+			Client: client, Retention: o.Policy.Retention, Now: func() time.Time { return time.Now().Add(o.Policy.Retention + time.Hour) },
+		})
+	})
+	h.start()
+	paused := h.subscribe(receive(t, nil).URL)
+	if err := h.service.Pause(t.Context(), h.company, paused.UUID); err != nil {
+		t.Fatal(err)
+	}
+	ids := h.emitPrivate(h.company, 3, "PAYMENT_PAID", payloadText)
+	h.reachAll(ids, paused, delivery.StatusPending)
+	job, err := h.Redelivery.Erase(t.Context(), h.company)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if job = h.completes(job.UUID); job.Changed != int64(len(ids)) {
+		t.Errorf("%+v", job)
+	}
+	h.settled()
+	for key, text := range h.everything() {
+		if strings.Contains(text, payloadText) {
+			t.Errorf("%s is left", key)
+		}
 	}
 }

@@ -4,15 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/history"
+	"spendhook/events/layout"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 )
@@ -22,8 +25,48 @@ import (
 // receivers' answers. It cancels the company's other jobs. It keeps ids, digests and numbers of events,
 // and data that the company adds later. The error may be ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
-	now := s.Now().UTC().Truncate(time.Millisecond)
-	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: store.Filter{To: &now}})
+	until, err := s.present(ctx, company)
+	if err != nil {
+		return Job{}, err
+	}
+	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: store.Filter{To: &until}})
+}
+
+// present is a time that none of a company's events was accepted after. Redis's clock decides when events are accepted, and
+// what they were accepted at does not go back when that clock does.
+func (s *Service) present(ctx context.Context, company uuid.UUID) (time.Time, error) {
+	pipe := s.Client.Pipeline()
+	clock, last := pipe.Time(ctx), pipe.HGet(ctx, layout.StateKey(company), "at")
+	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
+		return time.Time{}, fmt.Errorf("read the time: %w", err)
+	}
+	accepted, _ := last.Float64() // 0 without an event
+	ms := max(s.Now().UnixMilli(), clock.Val().UnixMilli(), int64(accepted))
+	return time.UnixMilli(ms).UTC(), nil
+}
+
+// eraseOld cancels a page of the deliveries that are live although their events are past the retention, and erases the
+// events, which eraseEvents would not find. It goes before eraseSubscribers: without subscribers the owner of the
+// partition cancels these deliveries, and nothing finds them any more.
+func (s *Service) eraseOld(ctx context.Context, j *Job) (string, error) {
+	f, oldest := j.page(live, s.Page), s.keptEvents.Oldest()
+	f.To = &oldest
+	page, err := s.kept.List(ctx, f)
+	if err != nil {
+		return "", err
+	}
+	refs, writes := make([]events.Ref, len(page.Items)), make([]store.Write, 0, len(page.Items))
+	for i := range page.Items {
+		d := &page.Items[i]
+		refs[i] = d.Ref.Ref
+		if d.Status != delivery.StatusDelivering {
+			writes = append(writes, writeOf(d.Ref, &d.Record, new(delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now()))))
+		}
+	}
+	if _, err := s.write(ctx, writes...); err != nil {
+		return "", err
+	}
+	return page.Next, s.eraseAll(ctx, j, refs)
 }
 
 // eraseSubscribers cancels the company's other jobs, which could create deliveries, and deletes its

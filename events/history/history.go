@@ -259,12 +259,12 @@ type Span struct {
 	Search     string     // as Filter.Search, for Archive.Search
 }
 
-// oldest is the ms of acceptance from which on Redis's events are listed.
-func (r *Reader) oldest() int64 { return r.now().Add(-r.retention - layout.Grace).UnixMilli() }
+// Oldest is the time of acceptance from which on the events in Redis are listed.
+func (r *Reader) Oldest() time.Time { return r.now().Add(-r.retention - layout.Grace) }
 
 // span is the range between from and to (nil: open).
 func (r *Reader) span(index string, company uuid.UUID, from, to *time.Time) Span {
-	sp := Span{Index: index, Company: company, Kept: r.oldest(), High: timestamp.MaxMillis}
+	sp := Span{Index: index, Company: company, Kept: r.Oldest().UnixMilli(), High: timestamp.MaxMillis}
 	if from != nil {
 		sp.Low = ceilMillis(*from)
 	}

@@ -117,7 +117,7 @@ type listing struct {
 func (l *listing) spent() bool { return l.left <= 0 || l.work <= 0 }
 
 func (l *listing) readCompanies(ctx context.Context) error {
-	low := l.reader.oldest()
+	low := l.reader.Oldest().UnixMilli()
 	if l.filter.From != nil {
 		low = max(low, ceilMillis(*l.filter.From))
 	}

@@ -44,3 +44,6 @@ func SearchQuery(db bun.IDB, sp history.Span, day int64, after history.Place) fm
 	q := newQuery(sp)
 	return searchQuery(db, &q, day, after)
 }
+
+// SearchTime is searchTime.
+var SearchTime = searchTime

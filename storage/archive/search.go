@@ -55,13 +55,14 @@ const (
 	searchStep  = 20 // events that are examined at once
 )
 
-// Search finds up to n places with the text of a span, newest first; see history.Archive. It takes some 2 s at most.
+// Search finds up to n places with the text of a span, newest first; see history.Archive. It takes some 2 s at most, and two thirds
+// of the time that ctx has.
 // Without a letter or digit in the text or the value it examines all events. Of an event with more than 300 different
 // words it finds only the first ones. It cannot search for a word that some hundred thousand events of one day have: its
 // error is events.ErrUnavailable then.
 func (s *Store) Search(ctx context.Context, sp history.Span, after history.Place, n int) (found []history.Place, next history.Place, err error) {
 	q := newQuery(sp)
-	ctx, cancel := context.WithTimeout(ctx, searchLimit)
+	ctx, cancel := context.WithTimeout(ctx, searchTime(ctx))
 	defer cancel()
 	first, last, err := s.days(ctx)
 	if err != nil {
@@ -94,6 +95,14 @@ func (s *Store) Search(ctx context.Context, sp history.Span, after history.Place
 		}
 	}
 	return found, history.Place{}, nil
+}
+
+// searchTime leaves a third of the time of a request for reading what was found.
+func searchTime(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return min(searchLimit, time.Until(deadline)*2/3) //nolint:forbidigo // the context's clock
+	}
+	return searchLimit
 }
 
 type examined struct {

@@ -1,6 +1,7 @@
 package archive_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -193,5 +195,22 @@ func TestLongNamesTakeNoMemory(t *testing.T) {
 	}
 	if got := names(search(t, s, history.Span{Company: acme, Search: "metadata." + name + ".a=end"}, history.Place{}, 10)); got != "long" {
 		t.Errorf("found %q", got)
+	}
+}
+
+// A search leaves time to read what it has found.
+func TestASearchLeavesTime(t *testing.T) {
+	t.Parallel()
+	for left, most := range map[time.Duration]time.Duration{
+		1500 * time.Millisecond: time.Second, 3 * time.Second: 2 * time.Second, time.Minute: 2 * time.Second,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), left)
+		if got := archive.SearchTime(ctx); got > most {
+			t.Errorf("of %v a search takes %v", left, got)
+		}
+		cancel()
+	}
+	if got := archive.SearchTime(t.Context()); got != 2*time.Second {
+		t.Errorf("it takes %v", got)
 	}
 }
