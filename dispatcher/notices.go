@@ -136,9 +136,12 @@ func (d *Dispatcher) summarise(ctx context.Context, company, _ uuid.UUID) (again
 			}
 			continue
 		}
-		wake, err := d.opts.Operational.Summarise(ctx, s)
+		wake, more, err := d.opts.Operational.Summarise(ctx, s)
 		if err != nil {
 			return 0, err
+		}
+		if more {
+			next = 0
 		}
 		if wake {
 			d.wake(company)

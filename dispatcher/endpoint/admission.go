@@ -130,12 +130,12 @@ func New(o Options) *Admission {
 
 // Enter asks for a place for one delivery.
 func (a *Admission) Enter(d *Delivery) Decision {
-	decision, overflowed := a.enter(d)
-	overflowed.call()
+	decision, others := a.enter(d)
+	others.call()
 	return decision
 }
 
-func (a *Admission) enter(d *Delivery) (decision Decision, overflowed decided) {
+func (a *Admission) enter(d *Delivery) (decision Decision, decidedNow decided) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.stopped {
@@ -157,14 +157,14 @@ func (a *Admission) enter(d *Delivery) (decision Decision, overflowed decided) {
 			break
 		}
 		e.waiting = append(e.waiting, d)
-		if e.inFlight < a.limit(e) && a.hostFull(e.waiting[0]) {
-			a.waitAtHost(e)
+		if e.inFlight < a.limit(e) { // the limit has grown, or the host is full
+			decidedNow = a.next(c, e)
 		}
 	default: // the waiting deliveries enter the queue first: in memory, those from the queue would overtake them
-		overflowed = a.overflowAll(c, e, decided{decision: decision})
+		decidedNow = a.overflowAll(c, e, decided{decision: decision})
 	}
 	a.updateHolding(c)
-	return decision, overflowed
+	return decision, decidedNow
 }
 
 // decide decides on a new delivery.

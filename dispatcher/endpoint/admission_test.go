@@ -260,8 +260,8 @@ func TestAHigherLimitStartsSeveralWaitingDeliveries(t *testing.T) {
 	}
 	f.leaveAll(others)
 	f.enter(1, 1, Wait) // not before those
-	f.Leave(first, answered)
 	f.wantLater(waiting[0], Start)
+	f.Leave(first, answered)
 	f.wantLater(waiting[1], Start)
 	if len(waiting[2]) != 0 {
 		t.Error("three start, want two")

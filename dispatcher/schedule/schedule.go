@@ -634,7 +634,7 @@ type State struct {
 	Burst    int
 	Due      time.Duration // until the next delivery at the rate; may be negative
 	Ordered  bool
-	Held     bool // a due delivery waits for an earlier event, since it must not overtake others of its order key
+	Held     bool // what is due waits for an attempt or an earlier event, since it must not overtake
 }
 
 // Served notes what was found for a turn, and gives the company its next turn. It returns how many of the events are

@@ -431,6 +431,19 @@ func TestOrderAfterAChange(t *testing.T) {
 	f.none()
 }
 
+// What waits for an attempt is served when that has ended, also while something else of the endpoint is due later: what was
+// there before the subscriber was ordered.
+func TestOrderBesideWhatIsDueLater(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.endpoint(State{Started: 1, Next: -1})
+	f.Changed(id(1), id(9))
+	f.serve(f.one(), State{Next: time.Hour, Ordered: true, Held: true})
+	f.none()
+	f.Ended(id(1), id(9), f.now, -1)
+	f.wantMost(1)
+}
+
 // An endpoint is served again when the event that its delivery waits for was matched while its turn was under way.
 func TestMatchedDuringATurn(t *testing.T) {
 	t.Parallel()

@@ -107,7 +107,7 @@ func readEndpoint(id uuid.UUID, reply []any) (schedule.State, []Delivery) {
 	ms := func(n int) time.Duration { return time.Duration(number(n)) * time.Millisecond }
 	state := schedule.State{
 		Next: ms(0), Fails: int(number(1)), Wait: ms(2), Interval: time.Duration(parseFloat(reply[3]) * float64(time.Millisecond)),
-		Burst: int(number(4)), Due: ms(5), Ordered: number(6) == 1, Held: number(6) == 2,
+		Burst: int(number(4)), Due: ms(5), Ordered: number(6)&1 != 0, Held: number(6)&2 != 0,
 	}
 	list, _ := reply[7].([]any)
 	var deliveries []Delivery

@@ -204,10 +204,9 @@ func (s *Store) Suppressed(ctx context.Context, company uuid.UUID) ([]Suppressed
 	return all, nil
 }
 
-// Summarise writes one event for suppressed notices, or removes them if n.Err is set. It does
-// nothing if more were suppressed since n was read. It reports whether the company's partition
-// needs a wake-up.
-func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err error) {
+// Summarise writes one event for suppressed notices, or removes them if n.Err is set. It reports whether the company's
+// partition needs a wake-up. If more were suppressed since n was read, it does nothing but report this: read them again.
+func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake, more bool, err error) {
 	now, text := s.opts.Now(), ""
 	if n.Err == nil {
 		text, err = s.Encode(Event{
@@ -218,14 +217,14 @@ func (s *Store) Summarise(ctx context.Context, n Suppressed) (wake bool, err err
 			},
 		})
 		if err != nil {
-			return false, err
+			return false, false, err
 		}
 	}
 	p := partition.Of(n.Company)
-	wake, err = summaryScript.Run(ctx, s.opts.Client, queues.Keys(p),
-		partition.Prefix(p), n.Company.String(), n.key, n.value, text, script.Now(s.clock)).Bool()
+	result, err := summaryScript.Run(ctx, s.opts.Client, queues.Keys(p),
+		partition.Prefix(p), n.Company.String(), n.key, n.value, text, script.Now(s.clock)).Int()
 	if err != nil {
-		return false, fmt.Errorf("%w: write summary: %w", events.ErrUnavailable, err)
+		return false, false, fmt.Errorf("%w: write summary: %w", events.ErrUnavailable, err)
 	}
-	return wake, nil
+	return result > 0, result < 0, nil
 }

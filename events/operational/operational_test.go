@@ -265,7 +265,7 @@ func TestNoticesOfACompanyAreBounded(t *testing.T) {
 
 func (b *notifier) summarise(s operational.Suppressed) {
 	b.t.Helper()
-	if _, err := b.store.Summarise(b.t.Context(), s); err != nil {
+	if _, _, err := b.store.Summarise(b.t.Context(), s); err != nil {
 		b.t.Fatal(err)
 	}
 }

@@ -11,8 +11,8 @@
 --   bl:<company>, place of its last event, events, endpoints, 1 if the bytes are used up}, or {error} when one of its keys is damaged. Events are
 --   place ('' for one of the ids), id, event, subscribers that have a delivery (false: not looked for), in turn.
 --   Endpoints are ms until the next service (0: more is due, -1: none is known), fails, ms of `until`, interval,
---   burst, ms until the next delivery at the rate, 1 if ordered (2: a due delivery waits for an earlier event, by its
---   order key), deliveries, in turn; deliveries are id, record, event, in turn. What does not fit into the
+--   burst, ms until the next delivery at the rate, 1 if ordered, plus 2 if what is due waits for an attempt or
+--   an earlier event, deliveries, in turn; deliveries are id, record, event, in turn. What does not fit into the
 --   bytes is left out, and is due at once.
 local P, token = ARGV[1], ARGV[2]
 check({P})
@@ -94,7 +94,7 @@ local function serve(company, sub, most, unplaced, out, marked)
   local e, s = company .. '/' .. sub, {}
   local queue, marks = P .. 'eq:' .. e, P .. 'ef:' .. e
   for i, value in ipairs(redis.call('HMGET', P .. 'es:' .. e, unpack(FIELDS))) do s[FIELDS[i]] = tonumber(value) end
-  local n, wait, deliveries, waiting = #out, -1, {}, {}
+  local n, wait, held, deliveries, waiting = #out, -1, false, {}, {}
   local not_before = math.max(s['until'] or 0, s.ordered and math.max(s.held or 0, now + ORDERED_MS) or 0)
   s.paused = s.paused or s.unverified
   if s.gone then s.ordered, s.paused, s.interval, s['until'], s.fails, not_before = nil, nil, nil, nil, nil, 0 end
@@ -106,7 +106,7 @@ local function serve(company, sub, most, unplaced, out, marked)
     if #ids <= most and not s.gone then
       for _, id in ipairs(free_of(queue, marks, busy, IN_ORDER, '(' .. BEHIND, most + 1 - #ids)) do ids[#ids + 1] = id end
     end
-    local held = s.ordered and (working(marks) or ids[1] and unplaced and number_of(P, company, ids[1]) > unplaced)
+    held = s.ordered and (working(marks) or ids[1] and unplaced and number_of(P, company, ids[1]) > unplaced)
     if held then most = 0 end
     local taken, left = {}, #ids
     for _, id in ipairs(ids) do
@@ -143,7 +143,7 @@ local function serve(company, sub, most, unplaced, out, marked)
   end
   out[n + 1], out[n + 2], out[n + 3] = math.ceil(wait), s.fails or 0, math.max(0, (s['until'] or 0) - now)
   out[n + 4], out[n + 5], out[n + 6] = string.format('%.6f', s.interval or 0), s.burst or 0, math.floor((s.tat or now) - now)
-  out[n + 7], out[n + 8] = s.ordered or waiting.event and 2 or 0, deliveries
+  out[n + 7], out[n + 8] = (s.ordered and 1 or 0) + ((held or waiting.event) and 2 or 0), deliveries
 end
 
 -- company_at returns the answer for the company whose arguments begin at a, and lists the marks that it sets.

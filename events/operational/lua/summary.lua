@@ -3,10 +3,10 @@
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 field of the suppressed notices, 4 its value as the
 --   caller read it, 5 the summary, as a notice, or '' for none, 6 now (ms) or ''
--- Returns 1 when the owner is to be woken.
+-- Returns 1 when the owner is to be woken, -1 when more were suppressed meanwhile, else 0.
 local P, company, key, value = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 check({P})
-if redis.call('HGET', P .. 'ns:' .. company, key) ~= value then return 0 end
+if redis.call('HGET', P .. 'ns:' .. company, key) ~= value then return -1 end
 redis.call('HDEL', P .. 'ns:' .. company, key)
 if ARGV[5] == '' then return 0 end
 local scope, sub = string.match(key, '^(%a)/([^/]*)/')

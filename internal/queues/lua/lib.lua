@@ -72,24 +72,26 @@ end
 -- others with their number. The hash ok:<endpoint> has the key of each.
 local BEHIND = 2e13
 
--- line_up adds a delivery to those with its order key, and returns its score in the retry set.
-local function line_up(P, company, sub, id, at, key)
+-- line_up adds a delivery to those with its order key, and notes its score in the retry set, and that of the one whose
+-- place it takes, in scores.
+local function line_up(P, company, sub, id, at, key, scores)
   local e = company .. '/' .. sub
   local same, number = P .. 'ok:' .. e .. '/' .. key, number_of(P, company, id)
   local first = redis.call('ZRANGE', same, 0, 0)[1]
   redis.call('HSET', P .. 'ok:' .. e, id, key)
   if first and first ~= id then
     local before = number_of(P, company, first)
-    local due = tonumber(redis.call('ZSCORE', P .. 'eq:' .. e, first) or 0)
+    local due = tonumber(scores[first] or redis.call('ZSCORE', P .. 'eq:' .. e, first) or 0)
     if before < number or due > work_time(P) or in_flight(P, company, sub, first) then
       redis.call('ZADD', same, number, id)
-      return BEHIND + number
+      scores[id] = BEHIND + number
+      return
     end
     redis.call('ZADD', same, before, first)
-    redis.call('ZADD', P .. 'eq:' .. e, BEHIND + before, first)
+    scores[first] = BEHIND + before
   end
   redis.call('ZADD', same, -1, id)
-  return at
+  scores[id] = at
 end
 
 -- next_in_line removes a delivery, which has left its retry set, from those with its order key. If it was the first, the
@@ -103,31 +105,46 @@ local function next_in_line(P, company, sub, id)
   redis.call('HDEL', P .. 'ok:' .. e, id)
   redis.call('ZREM', same, id)
   local following = was_first and redis.call('ZRANGE', same, 0, 0)[1]
+  while following and not redis.call('ZSCORE', P .. 'eq:' .. e, following) do -- it has left in the same call
+    redis.call('ZREM', same, following)
+    following = redis.call('ZRANGE', same, 0, 0)[1]
+  end
   if not following then return end
   redis.call('ZADD', same, -1, following)
   redis.call('ZADD', P .. 'eq:' .. e, work_time(P), following)
   redis.call('ZADD', P .. 'due', 'LT', work_time(P), 'e:' .. e)
 end
 
+-- first_in_order returns the first delivery of an ordered subscriber's retry set, but for those that were there before the
+-- subscriber was ordered.
+local function first_in_order(P, e) return redis.call('ZRANGEBYSCORE', P .. 'eq:' .. e, IN_ORDER, '+inf', 'LIMIT', 0, 1)[1] end
+
+-- leaves notes that a delivery is about to leave the retry set of its endpoint: if the others wait until this one is due,
+-- they wait no more.
+local function leaves(P, e, id)
+  if first_in_order(P, e) == id then redis.call('HDEL', P .. 'es:' .. e, 'held') end
+end
+
 -- put adds deliveries to the retry set of their endpoint: event ids, the times at which they are due, and their order
 -- keys (false: none), in turn. The first delivery of an ordered subscriber has the others wait until it is due.
 local function put(P, company, sub, waiting)
   local e = company .. '/' .. sub
-  local queue, state, scores, times, first = P .. 'eq:' .. e, P .. 'es:' .. e, {}, {}, math.huge
+  local state, scores, times, first = P .. 'es:' .. e, {}, {}, math.huge
   local ordered = redis.call('HGET', state, 'ordered')
   for i = 1, #waiting, 3 do
-    local id, at, key, score = waiting[i], waiting[i + 1], waiting[i + 2], waiting[i + 1]
+    local id, at, key = waiting[i], waiting[i + 1], waiting[i + 2]
     if key then
-      score = line_up(P, company, sub, id, at, key)
-    elseif ordered then
-      score = IN_ORDER + number_of(P, company, id)
+      line_up(P, company, sub, id, at, key, scores)
+    else
+      scores[id] = ordered and IN_ORDER + number_of(P, company, id) or at
     end
-    scores[#scores + 1], scores[#scores + 2] = score, id
     times[id], first = at, math.min(first, at)
   end
-  redis.call('ZADD', queue, unpack(scores))
+  local added = {}
+  for id, score in pairs(scores) do added[#added + 1], added[#added + 2] = score, id end
+  redis.call('ZADD', P .. 'eq:' .. e, unpack(added))
   redis.call('ZADD', P .. 'due', 'LT', first, 'e:' .. e)
-  local at = ordered and times[redis.call('ZRANGE', queue, 0, 0)[1]]
+  local at = ordered and times[first_in_order(P, e)]
   if at then redis.call('HSET', state, 'held', at) end
 end
 

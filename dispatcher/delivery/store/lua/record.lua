@@ -133,6 +133,7 @@ local function write(change, found)
     x[#x + 1], x[#x + 2], x[#x + 3] = e.id, work_time(e.P) + due, order_key(record) or false
     if owners[e.P] ~= change.token then wakes(e.P, tell(e.P, 'e:' .. change.endpoint)) end
   elseif found then
+    leaves(e.P, change.endpoint, e.id)
     gather(e.P .. 'eq:' .. change.endpoint, e.id, false)
     left[change.endpoint] = e.P
     if owners[e.P] ~= change.token then wakes(e.P, tell(e.P, 'e:' .. change.endpoint)) end

@@ -10,6 +10,7 @@ if sub == '' then
 else
   redis.call('ZADD', P .. 'quarantine', 'NX', clock(), reference(company, id, sub))
   local endpoint = company .. '/' .. sub
+  leaves(P, endpoint, id)
   redis.call('ZREM', P .. 'eq:' .. endpoint, id)
   if redis.call('EXISTS', P .. 'eq:' .. endpoint) == 0 then redis.call('ZREM', P .. 'due', 'e:' .. endpoint) end
   redis.call('HDEL', P .. 'ef:' .. endpoint, id)
