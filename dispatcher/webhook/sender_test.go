@@ -521,12 +521,12 @@ func TestACancelledAttemptIsAborted(t *testing.T) {
 				arrived <- struct{}{}
 				holdOpen(w, r)
 			})
-			go func() {
-				<-arrived
-				if name == "cancelled" {
+			if name == "cancelled" {
+				go func() {
+					<-arrived
 					cancel()
-				}
-			}()
+				}()
+			}
 			res := newTestSender(t, nil).Send(ctx, requestTo(t, address))
 			if !res.Aborted() || res.Success() || res.Class.Unreachable() {
 				t.Errorf("result %+v", res)
