@@ -109,6 +109,9 @@ func (d *Dispatcher) trim(ctx context.Context) error {
 	}
 	_, err = d.opts.Archive.Trim(ctx, now.Add(-d.opts.ArchiveRetention))
 	for company, kept := range d.opts.CompanyRetention {
+		if errors.Is(err, events.ErrUnavailable) {
+			return err
+		}
 		err = errors.Join(err, d.trimCompany(ctx, company, now.Add(-kept)))
 	}
 	return err

@@ -190,7 +190,7 @@ func TestEraseContinuesAfterALostReplica(t *testing.T) {
 	}
 	eventually(t, func() bool { // it waits at the first page, for the attempt
 		j, err := h.Redelivery.Job(t.Context(), h.company, job.UUID)
-		return err == nil && j.Phase == 3 && j.Changed > 0
+		return err == nil && j.Phase == 4 && j.Changed > 0
 	}, func() string { return "the job has begun" })
 	next := build(t, client, quickHeartbeats)
 	next.company = h.company
@@ -291,7 +291,7 @@ func TestEraseKeepsLaterEntriesOfTheQuarantine(t *testing.T) {
 	}
 	eventually(t, func() bool {
 		j, err := h.Redelivery.Job(t.Context(), h.company, job.UUID)
-		return err == nil && j.Phase == 3 && h.client.Time(t.Context()).Val().After(j.Filter.To.Add(time.Millisecond))
+		return err == nil && j.Phase == 4 && h.client.Time(t.Context()).Val().After(j.Filter.To.Add(time.Millisecond))
 	}, "the job has begun")
 	sub := h.subscribe(rc.URL)
 	damages.Store(true)

@@ -3702,7 +3702,7 @@ type ClientInterface interface {
 
 	// GetWebhookKeys The public keys of a company's signatures
 	//
-	// A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
+	// A JWK Set (RFC 7517) with the keys that sign now, those that are announced, and for a while those that signed before. Receivers may keep it for as long as `Cache-Control` says.
 	//
 	// Corresponds with GET /.well-known/webhook-keys/{companyUuid} (the `GetWebhookKeys` operationId).
 	GetWebhookKeys(ctx context.Context, companyUUID openapi_types.UUID, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4075,7 +4075,7 @@ type ClientInterface interface {
 
 	// GetEvent Read an event
 	//
-	// With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+	// With the status of its deliveries taken together. Once its content is removed (`events.keep_delivered`, or erased) the answer is 410; a history still has what was not erased.
 	//
 	// Corresponds with GET /api/v1/events/{id} (the `GetEvent` operationId).
 	GetEvent(ctx context.Context, id EventPath, params *GetEventParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4547,7 +4547,7 @@ type ClientInterface interface {
 
 	// GetCurrentStatement Read the current billing statement
 	//
-	// The statement of the cycle that is under way.
+	// The latest OPEN statement.
 	//
 	// Corresponds with GET /api/v2/billing-statements/current (the `GetCurrentStatement` operationId).
 	GetCurrentStatement(ctx context.Context, params *GetCurrentStatementParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4795,7 +4795,7 @@ func (c *Client) GetAuthorizationServer(ctx context.Context, reqEditors ...Reque
 
 // GetWebhookKeys The public keys of a company's signatures
 //
-// A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
+// A JWK Set (RFC 7517) with the keys that sign now, those that are announced, and for a while those that signed before. Receivers may keep it for as long as `Cache-Control` says.
 //
 // Corresponds with GET /.well-known/webhook-keys/{companyUuid} (the `GetWebhookKeys` operationId).
 func (c *Client) GetWebhookKeys(ctx context.Context, companyUUID openapi_types.UUID, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -5478,7 +5478,7 @@ func (c *Client) IngestEvents(ctx context.Context, params *IngestEventsParams, b
 
 // GetEvent Read an event
 //
-// With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+// With the status of its deliveries taken together. Once its content is removed (`events.keep_delivered`, or erased) the answer is 410; a history still has what was not erased.
 //
 // Corresponds with GET /api/v1/events/{id} (the `GetEvent` operationId).
 func (c *Client) GetEvent(ctx context.Context, id EventPath, params *GetEventParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -6478,7 +6478,7 @@ func (c *Client) RevokeWebhookKey(ctx context.Context, kid string, params *Revok
 
 // GetCurrentStatement Read the current billing statement
 //
-// The statement of the cycle that is under way.
+// The latest OPEN statement.
 //
 // Corresponds with GET /api/v2/billing-statements/current (the `GetCurrentStatement` operationId).
 func (c *Client) GetCurrentStatement(ctx context.Context, params *GetCurrentStatementParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -12992,7 +12992,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetWebhookKeysWithResponse The public keys of a company's signatures
 	//
-	// A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
+	// A JWK Set (RFC 7517) with the keys that sign now, those that are announced, and for a while those that signed before. Receivers may keep it for as long as `Cache-Control` says.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13399,7 +13399,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetEventWithResponse Read an event
 	//
-	// With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+	// With the status of its deliveries taken together. Once its content is removed (`events.keep_delivered`, or erased) the answer is 410; a history still has what was not erased.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -13929,7 +13929,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetCurrentStatementWithResponse Read the current billing statement
 	//
-	// The statement of the cycle that is under way.
+	// The latest OPEN statement.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16827,7 +16827,7 @@ func (c *ClientWithResponses) GetAuthorizationServerWithResponse(ctx context.Con
 
 // GetWebhookKeysWithResponse The public keys of a company's signatures
 //
-// A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
+// A JWK Set (RFC 7517) with the keys that sign now, those that are announced, and for a while those that signed before. Receivers may keep it for as long as `Cache-Control` says.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -17420,7 +17420,7 @@ func (c *ClientWithResponses) IngestEventsWithResponse(ctx context.Context, para
 
 // GetEventWithResponse Read an event
 //
-// With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+// With the status of its deliveries taken together. Once its content is removed (`events.keep_delivered`, or erased) the answer is 410; a history still has what was not erased.
 //
 // Returns a wrapper object for the known response body format(s).
 //
@@ -18268,7 +18268,7 @@ func (c *ClientWithResponses) RevokeWebhookKeyWithResponse(ctx context.Context, 
 
 // GetCurrentStatementWithResponse Read the current billing statement
 //
-// The statement of the cycle that is under way.
+// The latest OPEN statement.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -50,7 +50,7 @@ func (s *Service) present(ctx context.Context, company uuid.UUID) (time.Time, er
 // partition cancels these deliveries, and nothing finds them any more.
 func (s *Service) eraseOld(ctx context.Context, j *Job) (string, error) {
 	f, oldest := j.page(live, s.Page), s.keptEvents.Oldest()
-	f.To = &oldest
+	f.To, f.Cursor = &oldest, "" // the deliveries of earlier pages have left the list
 	page, err := s.kept.List(ctx, f)
 	if err != nil {
 		return "", err
@@ -63,15 +63,17 @@ func (s *Service) eraseOld(ctx context.Context, j *Job) (string, error) {
 			writes = append(writes, writeOf(d.Ref, &d.Record, new(delivery.Cancel(d.Record, delivery.ReasonDropped, s.Now()))))
 		}
 	}
+	if len(refs) == 0 {
+		return "", nil
+	}
 	if _, err := s.write(ctx, writes...); err != nil {
 		return "", err
 	}
-	return page.Next, s.eraseAll(ctx, j, refs)
+	return "more", s.eraseAll(ctx, j, refs)
 }
 
-// eraseSubscribers cancels the company's other jobs, which could create deliveries, and deletes its
-// subscribers.
-func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) {
+// cancelOthers cancels the company's other jobs, which could create deliveries.
+func (s *Service) cancelOthers(ctx context.Context, j *Job) (string, error) {
 	all, err := s.all(ctx, j.CompanyUUID)
 	if err != nil {
 		return "", err
@@ -85,6 +87,11 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 			return "", err
 		}
 	}
+	return "", nil
+}
+
+// eraseSubscribers deletes the company's subscribers, and what belongs to them.
+func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) {
 	subs, err := s.Registry.Current(ctx, j.CompanyUUID)
 	if err != nil {
 		return "", err

@@ -186,7 +186,7 @@ func (s *Service) phases(j *Job) []phase {
 		JobRetry:   {others, dead},
 		JobCancel:  {others, s.awaitAttempts, others},
 		JobDrop:    {others, s.resume},
-		JobErase:   {s.eraseOld, s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead, s.eraseHistory, s.eraseName},
+		JobErase:   {s.cancelOthers, s.eraseOld, s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead, s.eraseHistory, s.eraseName},
 	}[j.Kind]
 }
 

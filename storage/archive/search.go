@@ -55,11 +55,10 @@ const (
 	searchStep  = 20 // events that are examined at once
 )
 
-// Search finds up to n places with the text of a span, newest first; see history.Archive. It takes some 2 s at most, and two thirds
-// of the time that ctx has.
-// Without a letter or digit in the text or the value it examines all events. Of an event with more than 300 different
-// words it finds only the first ones. It cannot search for a word that some hundred thousand events of one day have: its
-// error is events.ErrUnavailable then.
+// Search finds up to n places with the text of a span, newest first; see history.Archive. It takes at most 2 s, or two
+// thirds of the time that ctx has if that is less. Without a letter or digit in the text or the value it examines all
+// events. Of an event with more than 300 different words it finds only the first ones. It cannot search for a word that
+// some hundred thousand events of one day have: its error is events.ErrUnavailable then.
 func (s *Store) Search(ctx context.Context, sp history.Span, after history.Place, n int) (found []history.Place, next history.Place, err error) {
 	q := newQuery(sp)
 	ctx, cancel := context.WithTimeout(ctx, searchTime(ctx))

@@ -534,7 +534,7 @@ export interface paths {
         };
         /**
          * Read an event
-         * @description With the status of its deliveries taken together. After `events.keep_delivered` the content is gone, unless there is a history.
+         * @description With the status of its deliveries taken together. Once its content is removed (`events.keep_delivered`, or erased) the answer is 410; a history still has what was not erased.
          */
         get: operations["getEvent"];
         put?: never;
@@ -1250,7 +1250,7 @@ export interface paths {
         };
         /**
          * Read the current billing statement
-         * @description The statement of the cycle that is under way.
+         * @description The latest OPEN statement.
          */
         get: operations["getCurrentStatement"];
         put?: never;
@@ -1547,7 +1547,7 @@ export interface paths {
         };
         /**
          * The public keys of a company's signatures
-         * @description A JWK Set (RFC 7517) with the keys that sign now, and those that are announced. Receivers may keep it for as long as `Cache-Control` says.
+         * @description A JWK Set (RFC 7517) with the keys that sign now, those that are announced, and for a while those that signed before. Receivers may keep it for as long as `Cache-Control` says.
          */
         get: operations["getWebhookKeys"];
         put?: never;

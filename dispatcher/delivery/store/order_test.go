@@ -46,14 +46,28 @@ func TestOrderKeysInOneCall(t *testing.T) {
 		t.Fatalf("found %+v", all)
 	}
 	h.begins(t, r[0])
-	won := h.again(t, r[0], h.succeed)
-	won.InFlight = true
-	writes = []Write{{Event: r[0].Ref, Changes: []Change{won}}, {Event: r[1].Ref, Changes: []Change{h.again(t, r[1], h.drop)}}}
-	recorded, _, err = h.Record(t.Context(), h.now, under(testReplica, writes))
-	if all := found(t, recorded, err); len(all) > 0 {
-		t.Fatalf("found %+v", all)
+	// end ends the attempt of one delivery, and changes another one in the same call.
+	end := func(ended, other delivery.Ref, change func(delivery.Record) delivery.Record) {
+		t.Helper()
+		won := h.again(t, ended, h.succeed)
+		won.InFlight = true
+		recorded, _, err := h.Record(t.Context(), h.now, under(testReplica, []Write{
+			{Event: ended.Ref, Changes: []Change{won}}, {Event: other.Ref, Changes: []Change{h.again(t, other, change)}},
+		}))
+		if all := found(t, recorded, err); len(all) > 0 {
+			t.Fatalf("found %+v", all)
+		}
 	}
+	end(r[0], r[1], h.drop)
 	h.begins(t, r[2])
+	end(r[2], r[1], h.retry) // it is before the one that has ended
+	h.begins(t, r[1])
+	end(r[1], r[0], h.retry)
+	h.begins(t, r[0])
+	end(r[0], r[1], h.retry)
+	h.begins(t, r[1])
+	end(r[1], r[3], h.drop)
+	h.begins(t)
 }
 
 // The deliveries of an ordered subscriber wait until the first one is due. When it is cancelled, they wait no more.

@@ -81,14 +81,15 @@ local function line_up(P, company, sub, id, at, key, scores)
   redis.call('HSET', P .. 'ok:' .. e, id, key)
   if first and first ~= id then
     local before = number_of(P, company, first)
-    local due = tonumber(scores[first] or redis.call('ZSCORE', P .. 'eq:' .. e, first) or 0)
+    local score = scores[first] or redis.call('ZSCORE', P .. 'eq:' .. e, first) -- nil: it has ended, and leaves in this call
+    local due = tonumber(score or 0)
     if before < number or due > work_time(P) or in_flight(P, company, sub, first) then
       redis.call('ZADD', same, number, id)
       scores[id] = BEHIND + number
       return
     end
     redis.call('ZADD', same, before, first)
-    scores[first] = BEHIND + before
+    if score then scores[first] = BEHIND + before end
   end
   redis.call('ZADD', same, -1, id)
   scores[id] = at
@@ -107,6 +108,7 @@ local function next_in_line(P, company, sub, id)
   local following = was_first and redis.call('ZRANGE', same, 0, 0)[1]
   while following and not redis.call('ZSCORE', P .. 'eq:' .. e, following) do -- it has left in the same call
     redis.call('ZREM', same, following)
+    redis.call('HDEL', P .. 'ok:' .. e, following)
     following = redis.call('ZRANGE', same, 0, 0)[1]
   end
   if not following then return end
@@ -117,7 +119,7 @@ end
 
 -- first_in_order returns the first delivery of an ordered subscriber's retry set, but for those that were there before the
 -- subscriber was ordered.
-local function first_in_order(P, e) return redis.call('ZRANGEBYSCORE', P .. 'eq:' .. e, IN_ORDER, '+inf', 'LIMIT', 0, 1)[1] end
+local function first_in_order(P, e) return redis.call('ZRANGEBYSCORE', P .. 'eq:' .. e, IN_ORDER, '(' .. BEHIND, 'LIMIT', 0, 1)[1] end
 
 -- leaves notes that a delivery is about to leave the retry set of its endpoint: if the others wait until this one is due,
 -- they wait no more.
