@@ -31,6 +31,7 @@ import (
 	"spendhook/events/publish"
 	"spendhook/internal/egress"
 	"spendhook/internal/partition"
+	"spendhook/internal/queues"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/internal/waittest"
@@ -297,6 +298,38 @@ func TestOperationsIsNotifiedOnceDespiteFailures(t *testing.T) {
 	defer mu.Unlock()
 	if got := b.types(b.operations); got != eventtype.SubscriberDisabled || tries != 2 {
 		t.Errorf("operations has %s after %d tries", got, tries)
+	}
+}
+
+// A notice that is suppressed while the summary of those before it is being written is in the summary.
+func TestSummaryOfANoticeSuppressedMeanwhile(t *testing.T) {
+	t.Parallel()
+	b := newNoticeBench(t)
+	in := newInbox(t, answer(http.StatusOK))
+	sub := b.subscribe(b.company, in.URL, eventtype.DeliveryDead)
+	all, field := partition.Key(b.company, "ns:"+b.company.String()), "c/"+sub.UUID.String()+"/"+eventtype.DeliveryDead
+	suppressed := func(ctx context.Context, value string) {
+		if err := b.client.HSet(ctx, all, field, value).Err(); err != nil {
+			t.Error(err)
+		}
+	}
+	suppressed(t.Context(), "1000 1 e1 e1") // due long ago
+	var more atomic.Bool
+	b.client.AddHook(redistest.Hook{Command: func(ctx context.Context, cmd redis.Cmder, next redis.ProcessHook) error {
+		err := next(ctx, cmd)
+		if cmd.Name() == "hgetall" && slices.Contains(cmd.Args(), any(all)) && !more.Swap(true) {
+			suppressed(ctx, "1000 2 e1 e2")
+		}
+		return err
+	}})
+	job := "j:" + b.company.String() + "/" + operational.SummariseJob.String()
+	if err := b.client.ZAdd(t.Context(), queues.DueKey(partition.Of(b.company)), redis.Z{Score: 1, Member: job}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.start(b.publisher.Accept)
+	b.until("the summary comes", func() bool { return len(in.of(eventtype.DeliveryDead)) == 1 })
+	if m := metadata(t, in.of(eventtype.DeliveryDead)); m["suppressed"] != 2.0 || m["lastEventId"] != "e2" {
+		t.Errorf("the summary: %v", m)
 	}
 }
 

@@ -32,17 +32,13 @@ func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {
 	return s.startJob(ctx, Job{CompanyUUID: company, Kind: JobErase, Filter: store.Filter{To: &until}})
 }
 
-// present is a time that none of a company's events was accepted after. Redis's clock decides when events are accepted, and
-// what they were accepted at does not go back when that clock does.
+// present is now, or when the company's last event was accepted if that is later by Redis's clock.
 func (s *Service) present(ctx context.Context, company uuid.UUID) (time.Time, error) {
-	pipe := s.Client.Pipeline()
-	clock, last := pipe.Time(ctx), pipe.HGet(ctx, layout.StateKey(company), "at")
-	if _, err := pipe.Exec(ctx); err != nil && !errors.Is(err, redis.Nil) {
-		return time.Time{}, fmt.Errorf("read the time: %w", err)
+	last, err := s.Client.HGet(ctx, layout.StateKey(company), "at").Float64()
+	if err != nil && !errors.Is(err, redis.Nil) { // it has no event
+		return time.Time{}, fmt.Errorf("read when the last event was accepted: %w", err)
 	}
-	accepted, _ := last.Float64() // 0 without an event
-	ms := max(s.Now().UnixMilli(), clock.Val().UnixMilli(), int64(accepted))
-	return time.UnixMilli(ms).UTC(), nil
+	return time.UnixMilli(max(s.Now().UnixMilli(), int64(last))).UTC(), nil
 }
 
 // eraseOld cancels a page of the deliveries that are live although their events are past the retention, and erases the

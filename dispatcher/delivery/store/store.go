@@ -178,9 +178,6 @@ func (s *Store) calls(writes []Write, some []int, now time.Time, call func([]Wri
 }
 
 func run(ctx context.Context, client redis.UniversalClient, calls []writeCall) {
-	if len(calls) == 0 {
-		return
-	}
 	all := make([]*script.Call, len(calls))
 	for i, c := range calls {
 		all[i] = c.Call
