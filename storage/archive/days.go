@@ -3,9 +3,11 @@ package archive
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/uptrace/bun"
+	"github.com/uptrace/bun/schema"
 
 	"spendhook/storage"
 )
@@ -65,6 +67,47 @@ func (s *Store) makeDays(ctx context.Context, rows []eventRow) error {
 	})
 }
 
+// window is a range of acceptance times, from inclusive and to exclusive; none: all times.
+type window struct{ from, to int64 } // unix ms
+
+// windowDays bounds the days of a window. PostgreSQL locks each partition that a statement may read, with its indexes, and
+// has a limited number of locks.
+const windowDays = 14
+
+// windows returns all days that may have events, newest first, each window for a transaction of its own.
+func (s *Store) windows(ctx context.Context) (list []window, err error) {
+	err = s.db.Query(ctx, "read days of history", func(ctx context.Context, db bun.IDB) error {
+		list, err = windows(ctx, db)
+		return err
+	})
+	return list, unavailable(err)
+}
+
+func windows(ctx context.Context, db bun.IDB) ([]window, error) {
+	if !storage.IsPostgres(db) {
+		return []window{{}}, nil
+	}
+	days, err := partitions(ctx, db)
+	slices.Reverse(days)
+	var list []window
+	for some := range slices.Chunk(days, windowDays) {
+		list = append(list, window{some[len(some)-1].day * dayMS, (some[0].day + 1) * dayMS})
+	}
+	return list, err
+}
+
+func (w window) has(accepted int64) bool {
+	return w == (window{}) || accepted >= w.from && accepted < w.to
+}
+
+// where is the condition that a column is in the window. PostgreSQL leaves out the other partitions because it has constants.
+func (w window) where(column string) schema.QueryAppender {
+	if w == (window{}) {
+		return bun.SafeQuery("TRUE")
+	}
+	return bun.SafeQuery("? >= ? AND ? < ?", bun.Ident(column), w.from, bun.Ident(column), w.to)
+}
+
 // days returns the first and the last day that may have events. Without events, the last one is before the first one.
 func (s *Store) days(ctx context.Context) (first, last int64, err error) {
 	if storage.IsPostgres(s.db) {
@@ -87,16 +130,22 @@ type dayRow struct {
 	events int64 // an estimate, or -1
 }
 
-// partitions lists the partitions of events in PostgreSQL, by day.
 func (s *Store) partitions(ctx context.Context) (list []dayRow, err error) {
+	err = s.db.Query(ctx, "list days of history", func(ctx context.Context, db bun.IDB) error {
+		list, err = partitions(ctx, db)
+		return err
+	})
+	return list, err
+}
+
+// partitions lists the partitions of events in PostgreSQL, by day.
+func partitions(ctx context.Context, db bun.IDB) (list []dayRow, err error) {
 	var found []struct {
 		Relname   string
 		Reltuples float64
 	}
-	err = s.db.Query(ctx, "list days of history", func(ctx context.Context, db bun.IDB) error {
-		return db.NewRaw("SELECT relname, reltuples FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"+
-			" WHERE inhparent = to_regclass(?) ORDER BY relname", tables[0]).Scan(ctx, &found)
-	})
+	err = db.NewRaw("SELECT relname, reltuples FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"+
+		" WHERE inhparent = to_regclass(?) ORDER BY relname", tables[0]).Scan(ctx, &found)
 	for _, f := range found {
 		if at, err := time.Parse(tables[0]+dayFormat, f.Relname); err == nil { // else a person has added it
 			list = append(list, dayRow{day: at.UnixMilli() / dayMS, events: int64(f.Reltuples)})

@@ -17,10 +17,13 @@ import (
 // Value begins with the header of an event, that event is also erased if Write has not written it yet. Write changes
 // nothing of an erased event. Erase may be repeated.
 func (s *Store) Erase(ctx context.Context, list []history.Archived) error {
+	if len(list) == 0 {
+		return nil
+	}
+	refs, companies := make([]events.Ref, len(list)), make([]storage.Key, len(list))
 	var named []eventRow
-	refs := make([]events.Ref, len(list))
 	for i, a := range list {
-		refs[i] = a.Ref
+		refs[i], companies[i] = a.Ref, storage.Key(a.Ref.Company)
 		if a.Value == "" {
 			continue
 		}
@@ -30,32 +33,36 @@ func (s *Store) Erase(ctx context.Context, list []history.Archived) error {
 		}
 		named = append(named, erased(k))
 	}
-	if len(list) == 0 {
-		return nil
-	}
 	if err := s.makeDays(ctx, named); err != nil {
 		return unavailable(err)
 	}
-	err := s.db.WriteWithin(ctx, writeLimit, "erase history", func(ctx context.Context, tx bun.Tx) error {
-		if err := disableCompiler(ctx, tx); err != nil {
-			return err
-		}
-		var found []key
-		if err := acceptancesQuery(tx, refs).Scan(ctx, &found); err != nil {
-			return err
-		}
-		rows := slices.Clone(named)
-		for _, k := range found {
-			rows = append(rows, erased(k))
-		}
-		return erase(ctx, tx, rows)
-	})
+	windows, err := s.windows(ctx)
 	if err != nil {
-		return unavailable(err)
+		return err
 	}
-	companies := make([]storage.Key, len(refs))
-	for i, ref := range refs {
-		companies[i] = storage.Key(ref.Company)
+	for _, w := range windows {
+		err := s.db.WriteWithin(ctx, writeLimit, "erase history", func(ctx context.Context, tx bun.Tx) error {
+			if err := disableCompiler(ctx, tx); err != nil {
+				return err
+			}
+			var found []key
+			if err := acceptancesQuery(tx, refs, w).Scan(ctx, &found); err != nil {
+				return err
+			}
+			var rows []eventRow
+			for _, row := range named {
+				if w.has(row.Accepted) {
+					rows = append(rows, row)
+				}
+			}
+			for _, k := range found {
+				rows = append(rows, erased(k))
+			}
+			return erase(ctx, tx, rows)
+		})
+		if err != nil {
+			return unavailable(err)
+		}
 	}
 	return s.forget(ctx, companies)
 }
@@ -63,32 +70,40 @@ func (s *Store) Erase(ctx context.Context, list []history.Archived) error {
 // EraseCompany erases up to n events of a company that were accepted until a time, some hundred at most, as Erase does.
 // It reports whether there are more.
 func (s *Store) EraseCompany(ctx context.Context, company uuid.UUID, until time.Time, n int) (more bool, err error) {
-	err = s.db.WriteWithin(ctx, writeLimit, "erase history of company", func(ctx context.Context, tx bun.Tx) error {
-		var found []key
-		if err := ofCompanyQuery(tx, company, until, n).Scan(ctx, &found); err != nil {
-			return err
+	windows, err := s.windows(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, w := range windows {
+		left := 0
+		err = s.db.WriteWithin(ctx, writeLimit, "erase history of company", func(ctx context.Context, tx bun.Tx) error {
+			var found []key
+			if err := ofCompanyQuery(tx, company, until, n, w).Scan(ctx, &found); err != nil {
+				return err
+			}
+			rows := make([]eventRow, len(found))
+			for i, k := range found {
+				rows[i] = erased(k)
+			}
+			left = n - len(found)
+			return erase(ctx, tx, rows)
+		})
+		if n = left; err != nil || n == 0 {
+			return n == 0, unavailable(err)
 		}
-		more = len(found) == n
-		rows := make([]eventRow, len(found))
-		for i, k := range found {
-			rows[i] = erased(k)
-		}
-		return erase(ctx, tx, rows)
-	})
-	if err != nil || more {
-		return more, unavailable(err)
 	}
 	return false, s.forget(ctx, []storage.Key{storage.Key(company)})
 }
 
-func acceptancesQuery(db bun.IDB, refs []events.Ref) *bun.SelectQuery {
+func acceptancesQuery(db bun.IDB, refs []events.Ref, w window) *bun.SelectQuery {
 	q := db.NewSelect().With("r", db.NewValues(refRows(refs))).ColumnExpr("e.company, e.id, e.accepted, e.nonce")
-	return each(q, "history_events AS e", "e.company = r.company AND e.id = r.id AND e.value IS NOT NULL")
+	return each(q, "history_events AS e", "e.company = r.company AND e.id = r.id AND e.value IS NOT NULL", w)
 }
 
-func ofCompanyQuery(db bun.IDB, company uuid.UUID, until time.Time, n int) *bun.SelectQuery {
+func ofCompanyQuery(db bun.IDB, company uuid.UUID, until time.Time, n int, w window) *bun.SelectQuery {
 	return db.NewSelect().Table("history_events").Column("company", "id", "accepted", "nonce").
-		Where("company = ? AND value IS NOT NULL AND accepted <= ?", storage.Key(company), until.UnixMilli()).OrderExpr("accepted, place, id").Limit(int64(n))
+		Where("company = ? AND value IS NOT NULL AND accepted <= ?", storage.Key(company), until.UnixMilli()).
+		Where("?", w.where("accepted")).OrderExpr("accepted, place, id").Limit(int64(n))
 }
 
 // erased is the row of an erased event.
@@ -146,22 +161,45 @@ func deleteQuery(db bun.IDB, day int64, keys []key) *bun.DeleteQuery {
 // forget removes those companies from the list that have no events left.
 func (s *Store) forget(ctx context.Context, companies []storage.Key) error {
 	return unavailable(s.db.WriteWithin(ctx, writeLimit, "forget companies of history", func(ctx context.Context, tx bun.Tx) error {
+		// Events and days that were committed before the rows were locked are seen by later statements only.
+		lock := tx.NewSelect().Table("history_companies").Column("company").Where("company IN ?", bun.Tuple(companies)).OrderExpr("company")
 		var empty []storage.Key
-		err := storage.Locked(emptyQuery(tx, companies).OrderExpr("company"), "").Scan(ctx, &empty)
-		if err != nil || len(empty) == 0 {
+		if err := storage.Locked(lock, "").Scan(ctx, &empty); err != nil {
 			return err
 		}
-		// Events that were committed before the rows were locked are seen by another statement only.
-		_, err = tx.NewDelete().Table("history_companies").Where("company IN (?)", emptyQuery(tx, empty)).Exec(ctx)
+		windows, err := windows(ctx, tx)
+		if err != nil {
+			return err
+		}
+		for _, w := range windows {
+			if len(empty) == 0 {
+				return nil
+			}
+			if empty, err = emptyIn(ctx, tx, empty, w); err != nil {
+				return err
+			}
+		}
+		_, err = tx.NewDelete().Table("history_companies").Where("company IN ?", bun.Tuple(empty)).Exec(ctx)
 		return err
 	}))
 }
 
-// emptyQuery finds those of some companies that have no events. The order and the limit make PostgreSQL look into the
-// index once for each company; with NOT EXISTS it may read the whole table.
-func emptyQuery(db bun.IDB, companies []storage.Key) *bun.SelectQuery {
+// emptyIn returns those of some companies that have no events in a window.
+func emptyIn(ctx context.Context, tx bun.Tx, companies []storage.Key, w window) (empty []storage.Key, err error) {
+	savepoint, err := tx.BeginTx(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = savepoint.Rollback() }() // unlocks the partitions
+	err = emptyQuery(savepoint, companies, w).Scan(ctx, &empty)
+	return empty, err
+}
+
+// emptyQuery finds those of some companies that have no events in a window. The order and the limit make PostgreSQL look
+// into the index once for each company; with NOT EXISTS it may read the whole table.
+func emptyQuery(db bun.IDB, companies []storage.Key, w window) *bun.SelectQuery {
 	first := db.NewSelect().TableExpr("history_events AS e").ColumnExpr("1").
-		Where("e.company = c.company AND e.value IS NOT NULL").OrderExpr("e.accepted, e.place").Limit(1)
+		Where("e.company = c.company AND e.value IS NOT NULL").Where("?", w.where("e.accepted")).OrderExpr("e.accepted DESC, e.place DESC").Limit(1)
 	return db.NewSelect().TableExpr("history_companies AS c").Column("company").
 		Where("company IN ?", bun.Tuple(companies)).Where("(?) IS NULL", first)
 }

@@ -18,10 +18,19 @@ var (
 	OfCompanyQuery   = ofCompanyQuery
 )
 
+// Window is a window.
+type Window = window
+
+// WindowDays is windowDays.
+const WindowDays = windowDays
+
+// Windows is windows.
+var Windows = windows
+
 // DeliveriesQuery reads the deliveries of events.
-func DeliveriesQuery(db bun.IDB, list []history.Archived) *bun.SelectQuery {
+func DeliveriesQuery(db bun.IDB, list []history.Archived, w Window) *bun.SelectQuery {
 	rows, _, err := rowsOf(list)
-	return deliveriesQuery(db, rows).Err(err)
+	return deliveriesQuery(db, rows, w).Err(err)
 }
 
 // DeleteQuery deletes the deliveries of events of one day.
@@ -31,12 +40,12 @@ func DeleteQuery(db bun.IDB, list []history.Archived) *bun.DeleteQuery {
 }
 
 // EmptyQuery finds companies without events.
-func EmptyQuery(db bun.IDB, list []history.Archived) *bun.SelectQuery {
+func EmptyQuery(db bun.IDB, list []history.Archived, w Window) *bun.SelectQuery {
 	var companies []storage.Key
 	for _, a := range list {
 		companies = append(companies, storage.Key(a.Ref.Company))
 	}
-	return emptyQuery(db, companies)
+	return emptyQuery(db, companies, w)
 }
 
 // SearchQuery examines the events of a day.

@@ -1,8 +1,10 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -18,28 +20,44 @@ import (
 // Index reads up to n places of a span after the given one; see history.Archive. It calls a delivery without
 // a Subscriber in the span by the id of its event, a slash and its subscriber.
 func (s *Store) Index(ctx context.Context, sp history.Span, after history.Place, n int) ([]history.Place, error) {
-	places, err := s.places(ctx, "read index of history", func(db bun.IDB) *bun.SelectQuery { return indexQuery(db, sp, after, n) })
-	return places, unavailable(err)
-}
-
-func (s *Store) places(ctx context.Context, op string, query func(bun.IDB) *bun.SelectQuery) ([]history.Place, error) {
+	windows, err := s.windows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if sp.Ascending {
+		slices.Reverse(windows)
+	}
 	var found []struct {
 		Score  float64
 		Member string
 	}
-	err := s.db.Query(ctx, op, func(ctx context.Context, db bun.IDB) error { return query(db).Scan(ctx, &found) })
-	if err != nil {
-		return nil, err
+	var places []history.Place
+	for _, w := range windows {
+		if inOrder := sp.Subscriber == nil && !sp.Deaths; inOrder && len(places) >= n {
+			break
+		}
+		err := s.db.Query(ctx, "read index of history", func(ctx context.Context, db bun.IDB) error {
+			return indexQuery(db, sp, after, n, w).Scan(ctx, &found)
+		})
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		for _, f := range found {
+			places = append(places, history.Place{MS: f.Score, ID: f.Member})
+		}
 	}
-	places := make([]history.Place, len(found))
-	for i, f := range found {
-		places[i] = history.Place{MS: f.Score, ID: f.Member}
-	}
-	return places, nil
+	slices.SortFunc(places, func(a, b history.Place) int {
+		order := cmp.Or(cmp.Compare(a.MS, b.MS), strings.Compare(a.ID, b.ID))
+		if sp.Ascending {
+			return order
+		}
+		return -order
+	})
+	return places[:min(n, len(places))], nil
 }
 
-func indexQuery(db bun.IDB, sp history.Span, after history.Place, n int) *bun.SelectQuery {
-	q := db.NewSelect().Where("company = ?", storage.Key(sp.Company)).Limit(int64(n))
+func indexQuery(db bun.IDB, sp history.Span, after history.Place, n int, w window) *bun.SelectQuery {
+	q := db.NewSelect().Where("company = ?", storage.Key(sp.Company)).Where("?", w.where("accepted")).Limit(int64(n))
 	if sp.Subscriber != nil {
 		q = q.Where("subscriber = ?", storage.Key(*sp.Subscriber))
 	}
@@ -87,21 +105,44 @@ func (s *Store) Get(ctx context.Context, refs []events.Ref) ([]*history.Archived
 	if len(refs) == 0 {
 		return nil, nil
 	}
+	windows, err := s.windows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	missing := slices.Clone(refs)
+	read := make(map[events.Ref]*history.Archived, len(refs))
+	for _, w := range windows { // the newest event with an id is in the first window that has one
+		if err := s.get(ctx, missing, w, read); err != nil {
+			return nil, unavailable(err)
+		}
+		missing = slices.DeleteFunc(missing, func(ref events.Ref) bool { return read[ref] != nil })
+		if len(missing) == 0 {
+			break
+		}
+	}
+	found := make([]*history.Archived, len(refs))
+	for i, ref := range refs {
+		found[i] = read[ref]
+	}
+	return found, nil
+}
+
+// get adds the events of a window.
+func (s *Store) get(ctx context.Context, refs []events.Ref, w window, read map[events.Ref]*history.Archived) error {
 	var rows []eventRow
 	var deliveries []deliveryRow
 	err := s.db.Snapshot(ctx, "read history", func(ctx context.Context, db bun.IDB) error {
 		if err := disableCompiler(ctx, db); err != nil {
 			return err
 		}
-		if err := eventsQuery(db, refs).Scan(ctx, &rows); err != nil || len(rows) == 0 {
+		if err := eventsQuery(db, refs, w).Scan(ctx, &rows); err != nil || len(rows) == 0 {
 			return err
 		}
-		return deliveriesQuery(db, rows).Scan(ctx, &deliveries)
+		return deliveriesQuery(db, rows, w).Scan(ctx, &deliveries)
 	})
 	if err != nil {
-		return nil, unavailable(err)
+		return err
 	}
-	read := make(map[events.Ref]*history.Archived, len(rows))
 	for _, row := range rows {
 		ref := events.Ref{Company: uuid.UUID(row.Company), ID: row.ID}
 		read[ref] = &history.Archived{Ref: ref, Place: row.Place, Value: string(row.Value)}
@@ -112,11 +153,7 @@ func (s *Store) Get(ctx context.Context, refs []events.Ref) ([]*history.Archived
 			Subscriber: uuid.UUID(d.Subscriber), Record: string(d.Record), Created: int64(d.Created), Died: d.Died,
 		})
 	}
-	found := make([]*history.Archived, len(refs))
-	for i, ref := range refs {
-		found[i] = read[ref]
-	}
-	return found, nil
+	return nil
 }
 
 type refRow struct {
@@ -137,20 +174,21 @@ func refRows(refs []events.Ref) *[]refRow {
 	return &rows
 }
 
-// eventsQuery reads the newest event with each id. PostgreSQL begins with the newest partition and ends with the first
-// one that has the event.
-func eventsQuery(db bun.IDB, refs []events.Ref) *bun.SelectQuery {
+// eventsQuery reads the newest event of a window with each id. PostgreSQL begins with the newest partition and ends with
+// the first one that has the event.
+func eventsQuery(db bun.IDB, refs []events.Ref, w window) *bun.SelectQuery {
 	q := db.NewSelect().With("r", db.NewValues(refRows(refs))).ColumnExpr("e.company, e.id, e.accepted, e.nonce, e.place, e.value")
-	const newest = "history_events AS n WHERE n.company = r.company AND n.id = r.id AND n.value IS NOT NULL ORDER BY n.accepted DESC, n.nonce DESC LIMIT 1"
+	newest := db.NewSelect().TableExpr("history_events AS n").Where("n.company = r.company AND n.id = r.id AND n.value IS NOT NULL").
+		Where("?", w.where("n.accepted")).OrderExpr("n.accepted DESC, n.nonce DESC").Limit(1)
 	if storage.IsPostgres(db) {
-		return q.TableExpr("r CROSS JOIN LATERAL (SELECT * FROM " + newest + ") AS e")
+		return q.TableExpr("r CROSS JOIN LATERAL (?) AS e", newest.ColumnExpr("*"))
 	}
-	return q.TableExpr("r CROSS JOIN history_events AS e").Where("e.number = (SELECT n.number FROM " + newest + ")")
+	return q.TableExpr("r CROSS JOIN history_events AS e").Where("e.number = (?)", newest.ColumnExpr("n.number"))
 }
 
-func deliveriesQuery(db bun.IDB, rows []eventRow) *bun.SelectQuery {
+func deliveriesQuery(db bun.IDB, rows []eventRow, w window) *bun.SelectQuery {
 	q := db.NewSelect().With("r", db.NewValues(new(keysOf(rows)))).ColumnExpr("d.*").OrderExpr("d.company, d.id, d.subscriber")
-	return each(q, "history_deliveries AS d", "d.company = r.company AND d.id = r.id AND d.accepted = r.accepted AND d.nonce = r.nonce")
+	return each(q, "history_deliveries AS d", "d.company = r.company AND d.id = r.id AND d.accepted = r.accepted AND d.nonce = r.nonce", w)
 }
 
 // disableCompiler disables the compiler of PostgreSQL for a transaction. PostgreSQL does not know that each of the values in
@@ -164,10 +202,10 @@ func disableCompiler(ctx context.Context, db bun.IDB) error {
 }
 
 // each joins the values r with a table, by looking into its index once for each of them: CROSS JOIN forces SQLite to do so,
-// OFFSET PostgreSQL, which else may read the whole table.
-func each(q *bun.SelectQuery, table, condition string) *bun.SelectQuery {
-	if storage.IsPostgres(q) {
-		return q.TableExpr("r CROSS JOIN LATERAL (SELECT * FROM " + table + " WHERE " + condition + " OFFSET 0) AS " + table[len(table)-1:])
+// OFFSET PostgreSQL, which else may read the whole table. The table has a name of one letter.
+func each(q *bun.SelectQuery, table, condition string, w window) *bun.SelectQuery {
+	if name := table[len(table)-1:]; storage.IsPostgres(q) {
+		return q.TableExpr("r CROSS JOIN LATERAL (SELECT * FROM "+table+" WHERE "+condition+" AND ? OFFSET 0) AS "+name, w.where(name+".accepted"))
 	}
 	return q.TableExpr("r CROSS JOIN " + table).Where(condition)
 }

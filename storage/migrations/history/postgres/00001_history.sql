@@ -35,6 +35,7 @@ CREATE TABLE history_deliveries (
     record BYTEA NOT NULL,
     PRIMARY KEY (company, id, accepted, nonce, subscriber)
 ) PARTITION BY RANGE (accepted);
-CREATE INDEX history_deliveries_created ON history_deliveries (company, subscriber, created, id);
-CREATE INDEX history_deliveries_dead ON history_deliveries (company, died, member) WHERE died > 0;
-CREATE INDEX history_deliveries_dead_of ON history_deliveries (company, subscriber, died, id) WHERE died > 0;
+-- They include the time of acceptance because the daemon reads a limited number of days at once.
+CREATE INDEX history_deliveries_created ON history_deliveries (company, subscriber, created, id) INCLUDE (accepted);
+CREATE INDEX history_deliveries_dead ON history_deliveries (company, died, member) INCLUDE (accepted) WHERE died > 0;
+CREATE INDEX history_deliveries_dead_of ON history_deliveries (company, subscriber, died, id) INCLUDE (accepted) WHERE died > 0;
