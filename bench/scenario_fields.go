@@ -38,7 +38,7 @@ func fields(ctx context.Context, b *bench) error {
 	})
 }
 
-// inTurn compares variants of one subscriber with a plain one, in turn on one stack.
+// inTurn compares variants of one subscriber with a plain one, before and after each of them, on one stack.
 func inTurn(ctx context.Context, b *bench, scenario, of string, plain map[string]any, variants []variant) error {
 	st, err := startStack(ctx, b.settings, stackOptions{})
 	if err != nil {
@@ -59,7 +59,7 @@ func inTurn(ctx context.Context, b *bench, scenario, of string, plain map[string
 	}
 	ratios, cpu := make([][]float64, len(variants)), make([][]float64, len(variants))
 	for range b.Rounds {
-		base, err := measure(nil)
+		before, err := measure(nil)
 		if err != nil {
 			return err
 		}
@@ -68,9 +68,14 @@ func inTurn(ctx context.Context, b *bench, scenario, of string, plain map[string
 			if err != nil {
 				return err
 			}
-			b.note("%s: %s %.0f deliveries/s, %s %.0f", scenario, v.name, r.rate(), of, base.rate())
-			ratios[i] = append(ratios[i], r.rate()/base.rate())
-			cpu[i] = append(cpu[i], r.per(r.cpu.daemon)-base.per(base.cpu.daemon))
+			after, err := measure(nil)
+			if err != nil {
+				return err
+			}
+			b.note("%s: %s %.0f deliveries/s, %s %.0f before and %.0f after", scenario, v.name, r.rate(), of, before.rate(), after.rate())
+			ratios[i] = append(ratios[i], 2*r.rate()/(before.rate()+after.rate()))
+			cpu[i] = append(cpu[i], r.per(r.cpu.daemon)-(before.per(before.cpu.daemon)+after.per(after.cpu.daemon))/2)
+			before = after
 		}
 	}
 	for i, v := range variants {
