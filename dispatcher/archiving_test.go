@@ -1,6 +1,7 @@
 package dispatcher
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -177,7 +178,7 @@ func TestErasingACompanyErasesItsHistory(t *testing.T) {
 	other := uuid.New()
 	h.emitOf(other, 1)
 	h.allCompacted(ids)
-	if err := h.Deliveries.Restore(t.Context(), []events.Ref{{Company: h.company, ID: ids[1]}}); err != nil {
+	if err := h.Deliveries.Restore(t.Context(), []events.Ref{{Company: h.company, ID: ids[1]}}, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	job, err := h.Redelivery.Erase(t.Context(), h.company)

@@ -75,7 +75,7 @@ type Options struct {
 	Counted func(traffic.Attempt)                              // called for every recorded attempt, must return at once; nil: not called
 	Tail    *tail.Tail                                         // shows attempts in open live tails; nil: there are none
 	Forget  func(ctx context.Context, company uuid.UUID) error // as redelivery.Options
-	Full    func(uuid.UUID) bool                               // reports whether the Redis of a company is above its high-water mark; nil: never
+	Free    func(company uuid.UUID) int64                      // as redelivery.Options
 
 	// Queue tunes the work queue for tests. New sets the fields that Queue shares with Options.
 	Queue workqueue.Options
@@ -170,7 +170,7 @@ func New(o Options) *Dispatcher {
 	d.Backlog = backlog.New(o.Client, o.Policy.DeadRetention, d.Queue.SkippedSince)
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Certificates: o.Certificates, Archive: o.Archive, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Forget: o.Forget, Full: o.Full,
+		Certificates: o.Certificates, Archive: o.Archive, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Forget: o.Forget, Free: o.Free,
 		Now: given, NewID: uuid.New, Page: o.JobPage, Attempt: o.Sender.Timeout() + 10*time.Second, Logger: o.Logger,
 	})
 	d.chains = newChains()

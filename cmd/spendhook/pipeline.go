@@ -5,11 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"strings"
 	"time"
-
-	"spendhook/internal/pause"
 
 	"github.com/google/uuid"
 
@@ -37,6 +36,7 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/idempotency"
 	"spendhook/internal/partition"
+	"spendhook/internal/pause"
 	"spendhook/internal/requestmemory"
 	"spendhook/storage/billing"
 	"spendhook/storage/locations"
@@ -197,7 +197,7 @@ func (d *daemon) openDispatcher() error {
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
 		TopCompanies: d.cfg.Metrics.TopCompanies,
-		Counted:      d.counter.Attempted, Tail: d.tail, Forget: d.companies.Remove, Full: d.memoryFull, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
+		Counted:      d.counter.Attempted, Tail: d.tail, Forget: d.companies.Remove, Free: d.memoryFree, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 	d.inspector = inspect.New(inspect.Options{
 		Events: d.events, Subscribers: d.subscribers, Registry: d.subscriberRegistry, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,
@@ -256,11 +256,16 @@ func (d *daemon) bindIntake(ctx context.Context) (err error) {
 	return nil
 }
 
-// memoryFull reports whether the Redis of a company is above its high-water mark.
-func (d *daemon) memoryFull(company uuid.UUID) bool {
+// memoryFree is how many bytes of a company's Redis are free below its high-water mark.
+func (d *daemon) memoryFree(company uuid.UUID) int64 {
 	shard, err := partition.Shard(context.Background(), d.redis.Client(), partition.Of(company))
-	return err == nil && d.memory.Full(shard)
+	if err != nil {
+		return math.MaxInt64
+	}
+	return d.memory.Free(shard)
 }
+
+func (d *daemon) memoryFull(company uuid.UUID) bool { return d.memoryFree(company) <= 0 }
 
 func (d *daemon) openIntake(context.Context) error {
 	pages, err := d.webConsole()

@@ -13,6 +13,7 @@ import (
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
+	"spendhook/events/publish"
 	"spendhook/internal/cursor"
 )
 
@@ -226,7 +227,11 @@ func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.W
 			for i, w := range writes {
 				refs[i] = w.Event
 			}
-			if err := s.Deliveries.Restore(ctx, refs); err != nil {
+			err := s.Deliveries.Restore(ctx, refs, s.Free(j.CompanyUUID))
+			if errors.Is(err, publish.ErrStorageFull) {
+				err = errHeld
+			}
+			if err != nil {
 				return err
 			}
 		}

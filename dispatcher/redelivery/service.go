@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -40,7 +41,7 @@ type Options struct {
 	Wake         func(ctx context.Context, partitions []int) // wakes partitions that have work
 	Quarantine   *quarantine.Store
 	Forget       func(ctx context.Context, company uuid.UUID) error // removes the name of an erased company; nil: nothing
-	Full         func(company uuid.UUID) bool                       // reports whether Redis is above its high-water mark; nil: never
+	Free         func(company uuid.UUID) int64                      // bytes of Redis below its high-water mark; nil: no limit
 	Now          func() time.Time                                   // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
 	Attempt      time.Duration // the longest that an attempt takes until it is recorded, nearly always
@@ -63,6 +64,9 @@ type Service struct {
 func New(o Options) *Service {
 	given := o.Now
 	o.Now = clock.Or(given)
+	if o.Free == nil {
+		o.Free = func(uuid.UUID) int64 { return math.MaxInt64 }
+	}
 	o.Page = cmp.Or(o.Page, 500)
 	return &Service{Options: o, keptEvents: o.Events.InRedis(), kept: o.Deliveries.InRedis(), clock: given}
 }
@@ -80,7 +84,7 @@ func (s *Service) reachable(ctx context.Context, company, id uuid.UUID) error {
 // checkMemory returns publish.ErrStorageFull while Redis is above its high-water mark: its memory is left to
 // the deliveries of accepted events.
 func (s *Service) checkMemory(company uuid.UUID) error {
-	if s.Full != nil && s.Full(company) {
+	if s.Free(company) <= 0 {
 		return publish.ErrStorageFull
 	}
 	return nil
@@ -188,7 +192,7 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 	}
 	ref, err := delivery.ParseID(company, id)
 	if err == nil {
-		err = s.Deliveries.Restore(ctx, []events.Ref{ref.Ref})
+		err = s.Deliveries.Restore(ctx, []events.Ref{ref.Ref}, s.Free(company))
 	}
 	if err != nil {
 		return delivery.Delivery{}, err
@@ -216,7 +220,7 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	if err := s.checkMemory(r.Company); err != nil {
 		return nil, err
 	}
-	if err := s.Deliveries.Restore(ctx, []events.Ref{r}); err != nil {
+	if err := s.Deliveries.Restore(ctx, []events.Ref{r}, s.Free(r.Company)); err != nil {
 		return nil, err
 	}
 	stored, err := s.keptEvents.Get(ctx, r)

@@ -152,12 +152,15 @@ func (m *Watch) Warnings() []string {
 	return nil
 }
 
-// Full reports whether a server was above its high-water mark when it was last read.
-func (m *Watch) Full(shard string) bool {
+// Free is how many bytes of a server were free below its high-water mark when it was last read, without those that were
+// reserved since. Without a known limit it is math.MaxInt64.
+func (m *Watch) Free(shard string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.shards[shard]
-	return s != nil && s.use.Limit > 0 && s.use.Used >= s.use.HighWater
+	if s := m.shards[shard]; s != nil && s.use.Limit > 0 {
+		return s.free
+	}
+	return math.MaxInt64
 }
 
 // Reserve reserves up to n bytes of this replica's part of a server's free memory for new

@@ -16,6 +16,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/pipeline"
 	"spendhook/internal/queues"
@@ -32,7 +33,7 @@ var (
 
 	archiveScript  = queues.ReadScript(layout.Lua() + lib + archiveSource)
 	archivedScript = queues.Script(layout.Lua()+lib+archivedSource, true)
-	restoreScript  = queues.Script(layout.Lua()+lib+restoreSource, false)
+	restoreScript  = queues.Script(layout.AppendLua()+lib+restoreSource, false)
 )
 
 // Bounds of one call of Unarchived for one partition.
@@ -166,8 +167,9 @@ func (s *Store) Archived(ctx context.Context, written ...Unarchived) error {
 }
 
 // Restore writes those of the events into Redis that are only in the history, so that their deliveries can be changed.
-// It skips events that are nowhere. Calling it again is safe.
-func (s *Store) Restore(ctx context.Context, refs []events.Ref) error {
+// It skips events that are nowhere. free is how many bytes of their Redis are free; the error is publish.ErrStorageFull when
+// a company would store more than that. Calling it again is safe.
+func (s *Store) Restore(ctx context.Context, refs []events.Ref, free int64) error {
 	if s.opts.Archive == nil || len(refs) == 0 {
 		return nil
 	}
@@ -183,21 +185,24 @@ func (s *Store) Restore(ctx context.Context, refs []events.Ref) error {
 		var calls []*script.Call
 		for _, e := range found {
 			if e != nil {
-				calls = append(calls, s.restoreCall(e))
+				calls = append(calls, s.restoreCall(e, free))
 			}
 		}
 		if err := script.Run(ctx, s.client, calls...); err != nil {
 			return fmt.Errorf("restore events: %w", err)
 		}
+		if slices.ContainsFunc(calls, func(c *script.Call) bool { return c.Reply() == int64(-1) }) {
+			return publish.ErrStorageFull
+		}
 	}
 	return nil
 }
 
-func (s *Store) restoreCall(e *history.Archived) *script.Call {
+func (s *Store) restoreCall(e *history.Archived, free int64) *script.Call {
 	p := partition.Of(e.Ref.Company)
 	args := []any{
 		partition.Prefix(p), e.Ref.Company.String(), e.Ref.ID, e.Value, script.Now(s.clock), s.keepEvent(), restoredFor.Milliseconds(),
-		s.opts.Policy.DeadRetention.Milliseconds(),
+		s.opts.Policy.DeadRetention.Milliseconds(), free,
 	}
 	for _, d := range e.Deliveries {
 		var died any = ""

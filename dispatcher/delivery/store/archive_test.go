@@ -2,6 +2,8 @@ package store_test
 
 import (
 	"context"
+	"errors"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +15,8 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/events"
 	"spendhook/events/history"
+	"spendhook/events/layout"
+	"spendhook/events/publish"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/storage"
@@ -187,7 +191,7 @@ func TestRestore(t *testing.T) {
 	}
 	restore := func() {
 		t.Helper()
-		if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a"), a.ref("dead"), a.ref("unknown")}); err != nil {
+		if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a"), a.ref("dead"), a.ref("unknown")}, math.MaxInt64); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -240,11 +244,49 @@ func TestRestoredEventsCount(t *testing.T) {
 	if a.compact(t); a.bytes(t) >= before {
 		t.Fatalf("%d bytes after the compaction, %d before", a.bytes(t), before)
 	}
-	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}); err != nil {
+	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.bytes(t); got != before {
 		t.Errorf("%d bytes after the event was restored, %d before it was compacted", got, before)
+	}
+}
+
+// What a company restores from beyond the retention counts in its share for a day.
+func TestRestoringIsBounded(t *testing.T) {
+	t.Parallel()
+	a := newArchived(t)
+	refs := make([]events.Ref, 10)
+	for i := range refs {
+		id := string(rune('a' + i))
+		a.accept(t, strings.Repeat("content", 100), id)
+		a.record(t, id, uuid.New(), delivery.StatusDelivered, false, false)
+		refs[i] = a.ref(id)
+	}
+	a.archive(t)
+	for _, ref := range refs {
+		a.client.Del(t.Context(), layout.EventKey(ref)) // as after its time
+	}
+	a.now = a.began.Add(keepIDs + 2*time.Hour)
+	errs := []error{a.deliveries.Restore(t.Context(), refs[:1], math.MaxInt64)}
+	size := a.bytes(t)
+	for _, ref := range refs[1:] {
+		errs = append(errs, a.deliveries.Restore(t.Context(), []events.Ref{ref}, 6*size))
+	}
+	for i, err := range errs {
+		if want := i >= 5; errors.Is(err, publish.ErrStorageFull) != want || err != nil != want {
+			t.Errorf("event %d: %v", i, err)
+		}
+		if n := a.client.Exists(t.Context(), layout.EventKey(refs[i])).Val(); n == 1 != (i < 5) {
+			t.Errorf("event %d: %d in Redis", i, n)
+		}
+	}
+	if got := a.bytes(t); got != 5*size {
+		t.Errorf("the company stores %d bytes, want %d", got, 5*size)
+	}
+	a.now = a.now.Add(26 * time.Hour)
+	if err := a.deliveries.Restore(t.Context(), refs[9:], 3*size); err != nil {
+		t.Errorf("a day later: %v", err)
 	}
 }
 
@@ -262,7 +304,7 @@ func TestRestoreKeepsALaterEvent(t *testing.T) {
 	a.record(t, "a", uuid.New(), delivery.StatusDelivered, false, false)
 	key := partition.Key(a.company, "e:"+a.company.String()+":a")
 	a.client.SetRange(t.Context(), key, 0, string(events.Compacted))
-	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}); err != nil {
+	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	a.wantStates(t, map[string]events.State{"a": events.Compacted})
@@ -349,7 +391,7 @@ func TestAnErasedEventIsNotRestored(t *testing.T) {
 		if err := a.deliveries.Erase(t.Context(), a.ref(id)); err != nil {
 			t.Fatal(err)
 		}
-		if err := late.Restore(t.Context(), []events.Ref{a.ref(id)}); err != nil {
+		if err := late.Restore(t.Context(), []events.Ref{a.ref(id)}, math.MaxInt64); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -411,7 +453,7 @@ func TestADeadLetterStaysInTheHistory(t *testing.T) {
 		a.client.Del(t.Context(), key)
 	}
 	a.now = a.began.Add(40 * 24 * time.Hour)
-	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}); err != nil {
+	if err := a.deliveries.Restore(t.Context(), []events.Ref{a.ref("a")}, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	a.record(t, "a", one, delivery.StatusPending, false, true)
