@@ -55,8 +55,8 @@ const (
 	readFeed     = "readSubscriberFeed"
 )
 
-// timeouts has the operations that wait for a receiver, or up to 30 s for events, or search for 2 s. The other operations
-// have the time-out of Options.
+// timeouts has the operations that may take longer than the others, unless the time-out of Options is longer still: they wait
+// for a receiver, or up to 30 s for events, or search for 2 s.
 var timeouts = map[string]time.Duration{
 	"listEvents":     3 * time.Second,
 	"testSubscriber": 20 * time.Second, "verifySubscriber": 20 * time.Second, "updateSubscriber": 20 * time.Second, readFeed: 35 * time.Second,

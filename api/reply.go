@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -86,7 +85,7 @@ func (s *server) Answer(w http.ResponseWriter, r *http.Request, company *uuid.UU
 		}
 	}
 	defer func() { q.memory.ShrinkTo(0) }()
-	ctx, cancel := context.WithTimeout(r.Context(), cmp.Or(q.op.timeout, s.opts.Timeout))
+	ctx, cancel := context.WithTimeout(r.Context(), max(q.op.timeout, s.opts.Timeout))
 	defer cancel()
 	s.once(ctx, q, func() reply {
 		err := q.read(company, body)
