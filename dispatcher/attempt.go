@@ -73,7 +73,7 @@ const maxEndpointPause = 15 * time.Minute
 func (d *Dispatcher) attempt(w *work) {
 	waited := d.metrics.waited(w, d.opts.Now())
 	res := attempt.Result{Class: attempt.ClassAborted}
-	if !w.beganLate() {
+	if !d.isLate(w) {
 		res = d.post(w)
 	}
 	res.Waited = waited
@@ -104,10 +104,18 @@ func (d *Dispatcher) policyOf(w *work) delivery.Policy {
 // inOrder reports whether the delivery must not overtake others.
 func (w *work) inOrder() bool { return w.to.Subscriber.Ordered || w.base.OrderKey != "" }
 
-// beganLate reports whether a delivery that must not overtake others was marked as in flight more than
-// workqueue.BeginWithin ago. Another replica may have taken the delivery over.
-func (w *work) beganLate() bool {
-	return w.inOrder() && time.Since(w.asked) > workqueue.BeginWithin //nolint:forbidigo // as in package workqueue
+// isLate reports whether another replica may have taken over a delivery that must not overtake others: it waited for longer
+// than workqueue.BeginWithin, as at a host that is full, and this replica does not hold it any more.
+func (d *Dispatcher) isLate(w *work) bool {
+	if !w.inOrder() || time.Since(w.asked) <= workqueue.BeginWithin { //nolint:forbidigo // as in package workqueue
+		return false
+	}
+	asked := time.Now() //nolint:forbidigo // likewise
+	if !d.Queue.Holds(d.sending, w.token, w.ref.Company, w.ref.Subscriber, w.ref.ID) {
+		return true
+	}
+	w.asked = asked
+	return time.Since(asked) > workqueue.BeginWithin //nolint:forbidigo // likewise
 }
 
 // notSent is the result of an attempt that was not made, since there is no payload or, without an error, no time left.
@@ -129,7 +137,7 @@ func (d *Dispatcher) post(w *work) (res attempt.Result) {
 		payload := w.payload
 		if w.source != nil && w.to.Locked == nil {
 			var err error
-			if payload, err = d.opts.Requests.Payload(d.sending, w.source, w.to.Subscriber); err != nil || w.beganLate() {
+			if payload, err = d.opts.Requests.Payload(d.sending, w.source, w.to.Subscriber); err != nil || d.isLate(w) {
 				res = notSent(err)
 				res.StartedAt, res.Duration, res.URLVersion = started, d.opts.Now().Sub(started), w.to.Subscriber.URLVersion
 				return

@@ -5,10 +5,15 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/workqueue"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -101,4 +106,33 @@ func (h *harness) anyHostBusy(ids []string, subs []subscribers.Subscriber) bool 
 		}
 	}
 	return false
+}
+
+// A delivery that must not overtake others begins as soon as its host has a place, however long it has waited for that.
+func TestAnOrderedDeliveryWaitsForItsHost(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) {
+		noTimeout(o)
+		o.HostConcurrency = 1
+	})
+	h.start()
+	crowd := &crowded{release: make(chan struct{})}
+	r := receive(t, crowd.answer)
+	letGo := sync.OnceFunc(func() { close(crowd.release) })
+	t.Cleanup(letGo)
+	first, ordered := h.subscribe(r.URL+"/first"), h.subscribe(r.URL+"/ordered")
+	h.update(ordered, subscribers.Settings{Ordered: new(true)})
+	ids := h.emit(1)
+	eventually(t, func() bool { now, _ := crowd.seen(); return now == 1 }, "the place of the host is taken")
+	marks := partition.Key(h.company, "ef:"+h.company.String()+"/"+ordered.UUID.String())
+	eventually(t, func() bool { return h.client.HExists(t.Context(), marks, ids[0]).Val() }, "the ordered delivery is in flight")
+	marked := time.Now()
+	eventually(t, func() bool { return time.Since(marked) > workqueue.BeginWithin }, "the delivery is late")
+	letGo()
+	h.reachAll(ids, first, delivery.StatusDelivered)
+	h.reachAll(ids, ordered, delivery.StatusDelivered)
+	h.settled()
+	if got := testutil.ToFloat64(h.metrics.attempts.WithLabelValues(string(attempt.ClassAborted))); got != 0 {
+		t.Errorf("%v attempts were aborted", got)
+	}
 }

@@ -15,9 +15,21 @@ import (
 	"spendhook/internal/script"
 )
 
-// BeginWithin is how long after it was marked as in flight the attempt of an ordered delivery may start. A replica that
-// was suspended for longer may count as lost.
+// BeginWithin is how long after it was marked as in flight, or after Holds, the attempt of an ordered delivery may start. A
+// replica that was suspended for longer may count as lost.
 const BeginWithin = 2 * time.Second
+
+// Holds reports whether a delivery is still marked as in flight under a token whose owner still owns the partition. It
+// waits for BeginWithin at most, and is false when Redis does not answer.
+func (q *Queue) Holds(ctx context.Context, token string, company, subscriber uuid.UUID, event string) bool {
+	ctx, cancel := context.WithTimeout(ctx, BeginWithin)
+	defer cancel()
+	p := partition.Of(company)
+	call := &script.Call{
+		Script: holdsScript, Keys: queues.Keys(p), Args: []any{partition.Prefix(p), token, company.String(), subscriber.String(), event},
+	}
+	return script.Run(ctx, q.opts.Client, call) == nil && call.Reply() == int64(1)
+}
 
 // giving is the option Giving of package owner. It keeps what the next owners need to know.
 func (q *Queue) giving(ctx context.Context, tokens map[int]string) map[int][]any {

@@ -26,12 +26,15 @@ var (
 	endJobSource string
 	//go:embed lua/unmark.lua
 	unmarkSource string
+	//go:embed lua/holds.lua
+	holdsSource string
 	//go:embed lua/untell.lua
 	untellSource string
 	//go:embed lua/keep.lua
 	keepSource string
 
 	turnScript    = queues.Script(turnSource, true)
+	holdsScript   = queues.ReadScript(holdsSource)
 	unmarkScript  = queues.Script(unmarkSource, true)
 	finishScript  = queues.Script(finishSource, true)
 	endJobScript  = queues.Script(endJobSource, true)
