@@ -123,7 +123,7 @@ const (
 	maxHeld = 30 * time.Second
 )
 
-// errHeld says that a step must wait: for shorter retry sets, or for events to settle before the
+// errHeld says that a step must wait: for shorter retry sets, for memory, or for events to settle before the
 // job erases them.
 var errHeld = errors.New("the job must wait")
 
@@ -227,7 +227,7 @@ func (s *Service) redeliver(ctx context.Context, j *Job, n int, writes []store.W
 			for i, w := range writes {
 				refs[i] = w.Event
 			}
-			err := s.Deliveries.Restore(ctx, refs, s.Free(j.CompanyUUID))
+			err := s.Deliveries.Restore(ctx, refs, s.Free(j.CompanyUUID)/2) // the rest is for new events
 			if errors.Is(err, publish.ErrStorageFull) {
 				err = errHeld
 			}

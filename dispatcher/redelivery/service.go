@@ -29,7 +29,7 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options configures a Service; all but Archive, Forget, Full and Now are required.
+// Options configures a Service; all but Archive, Forget, Free and Now are required.
 type Options struct {
 	Client       redis.UniversalClient
 	Deliveries   *store.Store
@@ -190,19 +190,18 @@ func (s *Service) Retry(ctx context.Context, company uuid.UUID, id string) (deli
 	if err := s.checkMemory(company); err != nil {
 		return delivery.Delivery{}, err
 	}
-	ref, err := delivery.ParseID(company, id)
-	if err == nil {
-		err = s.Deliveries.Restore(ctx, []events.Ref{ref.Ref}, s.Free(company))
-	}
-	if err != nil {
-		return delivery.Delivery{}, err
-	}
-	d, err := s.kept.Delivery(ctx, company, id)
+	d, err := s.Deliveries.Delivery(ctx, company, id)
 	if err == nil {
 		err = s.reachable(ctx, company, d.Subscriber)
 	}
 	if errors.Is(err, subscribers.ErrNotFound) {
 		err = delivery.ErrSubscriberGone
+	}
+	if err == nil {
+		err = s.Deliveries.Restore(ctx, []events.Ref{d.Ref.Ref}, s.Free(company))
+	}
+	if err == nil {
+		d, err = s.kept.Delivery(ctx, company, id)
 	}
 	if err != nil {
 		return delivery.Delivery{}, err
@@ -220,15 +219,8 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	if err := s.checkMemory(r.Company); err != nil {
 		return nil, err
 	}
-	if err := s.Deliveries.Restore(ctx, []events.Ref{r}, s.Free(r.Company)); err != nil {
+	if _, err := s.Events.Get(ctx, r); err != nil {
 		return nil, err
-	}
-	stored, err := s.keptEvents.Get(ctx, r)
-	if err != nil {
-		return nil, err
-	}
-	if stored.State == events.Compacted {
-		return nil, events.ErrCompacted
 	}
 	subs, err := s.Registry.Current(ctx, r.Company)
 	if err != nil {
@@ -239,6 +231,16 @@ func (s *Service) Replay(ctx context.Context, r events.Ref, only []uuid.UUID) (o
 	})
 	if len(unknown) > 0 {
 		return nil, UnknownSubscribersError(unknown)
+	}
+	if err := s.Deliveries.Restore(ctx, []events.Ref{r}, s.Free(r.Company)); err != nil {
+		return nil, err
+	}
+	stored, err := s.keptEvents.Get(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	if stored.State == events.Compacted {
+		return nil, events.ErrCompacted
 	}
 	var refs []delivery.Ref
 	var keys []string

@@ -74,7 +74,7 @@ type window struct{ from, to int64 } // unix ms
 // has a limited number of locks.
 const windowDays = 14
 
-// windows returns all days that may have events, newest first, each window for a transaction of its own.
+// windows returns all days that may have events, newest first. No transaction holds the locks of two windows.
 func (s *Store) windows(ctx context.Context) (list []window, err error) {
 	err = s.db.Query(ctx, "read days of history", func(ctx context.Context, db bun.IDB) error {
 		list, err = windows(ctx, db)
@@ -96,8 +96,9 @@ func windows(ctx context.Context, db bun.IDB) ([]window, error) {
 	return list, err
 }
 
-func (w window) has(accepted int64) bool {
-	return w == (window{}) || accepted >= w.from && accepted < w.to
+// overlaps reports whether the window has times between two, both included.
+func (w window) overlaps(low, high int64) bool {
+	return w == (window{}) || w.from <= high && low < w.to
 }
 
 // where is the condition that a column is in the window. PostgreSQL leaves out the other partitions because it has constants.

@@ -48,7 +48,7 @@ func TestManyDays(t *testing.T) {
 			var list, dead []history.Archived
 			for i := range days {
 				e := event(acme, fmt.Sprintf("e%03d", i), float64(noon+int64(i)*day))
-				e.Deliveries = []history.ArchivedDelivery{delivery(e, one, 3, float64(noon+int64(days-i)))} // the newest died first
+				e.Deliveries = []history.ArchivedDelivery{delivery(e, one, 3, float64(noon+int64(2*days-i)*day))} // the newest died first
 				list, dead = append(list, e), append(dead, only(acme, e.Ref.ID))
 			}
 			for some := range slices.Chunk(list, 10) {
@@ -91,9 +91,13 @@ func TestManyDays(t *testing.T) {
 					t.Errorf("%+v is left", got)
 				}
 			}
-			for more := true; more; {
+			for more, left := true, 102; more; left += 100 {
 				if more, err = s.EraseCompany(t.Context(), acme, time.UnixMilli(noon+(days-3)*day), 100); err != nil {
 					t.Fatal(err)
+				}
+				oldest := index(t, s, history.Span{Company: acme, Ascending: true})[0].ID
+				if want := fmt.Sprintf("e%03d", min(left, days-2)); oldest != want {
+					t.Errorf("the oldest that is left is %s, want %s", oldest, want)
 				}
 			}
 			wantIndex(t, s, history.Span{Company: acme}, dead[days-2].Ref.ID)

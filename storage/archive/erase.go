@@ -40,59 +40,57 @@ func (s *Store) Erase(ctx context.Context, list []history.Archived) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range windows {
-		err := s.db.WriteWithin(ctx, writeLimit, "erase history", func(ctx context.Context, tx bun.Tx) error {
-			if err := disableCompiler(ctx, tx); err != nil {
-				return err
-			}
-			var found []key
-			if err := acceptancesQuery(tx, refs, w).Scan(ctx, &found); err != nil {
-				return err
-			}
-			var rows []eventRow
-			for _, row := range named {
-				if w.has(row.Accepted) {
-					rows = append(rows, row)
-				}
-			}
-			for _, k := range found {
-				rows = append(rows, erased(k))
-			}
-			return erase(ctx, tx, rows)
-		})
+	for _, w := range slices.Backward(windows) { // an older event with the same id is never the newest one
+		rows, err := s.find(ctx, func(db bun.IDB) *bun.SelectQuery { return acceptancesQuery(db, refs, w) })
 		if err != nil {
+			return unavailable(err)
+		}
+		for _, row := range named {
+			if w.overlaps(row.Accepted, row.Accepted) {
+				rows = append(rows, row)
+			}
+		}
+		if err := s.erase(ctx, rows); err != nil {
 			return unavailable(err)
 		}
 	}
 	return s.forget(ctx, companies)
 }
 
-// EraseCompany erases up to n events of a company that were accepted until a time, some hundred at most, as Erase does.
+// EraseCompany erases the oldest n events of a company that were accepted until a time, some hundred at most, as Erase does.
 // It reports whether there are more.
 func (s *Store) EraseCompany(ctx context.Context, company uuid.UUID, until time.Time, n int) (more bool, err error) {
 	windows, err := s.windows(ctx)
 	if err != nil {
 		return false, err
 	}
-	for _, w := range windows {
-		left := 0
-		err = s.db.WriteWithin(ctx, writeLimit, "erase history of company", func(ctx context.Context, tx bun.Tx) error {
-			var found []key
-			if err := ofCompanyQuery(tx, company, until, n, w).Scan(ctx, &found); err != nil {
-				return err
-			}
-			rows := make([]eventRow, len(found))
-			for i, k := range found {
-				rows[i] = erased(k)
-			}
-			left = n - len(found)
-			return erase(ctx, tx, rows)
-		})
-		if n = left; err != nil || n == 0 {
-			return n == 0, unavailable(err)
+	for _, w := range slices.Backward(windows) {
+		if !w.overlaps(0, until.UnixMilli()) {
+			break
+		}
+		rows, err := s.find(ctx, func(db bun.IDB) *bun.SelectQuery { return ofCompanyQuery(db, company, until, n, w) })
+		if err == nil {
+			err = s.erase(ctx, rows)
+		}
+		if err != nil {
+			return false, unavailable(err)
+		}
+		if n -= len(rows); n == 0 {
+			return true, nil
 		}
 	}
 	return false, s.forget(ctx, []storage.Key{storage.Key(company)})
+}
+
+// find returns the rows that erase what a query finds.
+func (s *Store) find(ctx context.Context, query func(bun.IDB) *bun.SelectQuery) ([]eventRow, error) {
+	var found []key
+	err := s.db.Query(ctx, "look for events to erase", func(ctx context.Context, db bun.IDB) error { return query(db).Scan(ctx, &found) })
+	rows := make([]eventRow, len(found))
+	for i, k := range found {
+		rows[i] = erased(k)
+	}
+	return rows, err
 }
 
 func acceptancesQuery(db bun.IDB, refs []events.Ref, w window) *bun.SelectQuery {
@@ -109,21 +107,23 @@ func ofCompanyQuery(db bun.IDB, company uuid.UUID, until time.Time, n int, w win
 // erased is the row of an erased event.
 func erased(k key) eventRow { return eventRow{key: k, Place: float64(k.Accepted)} }
 
-func erase(ctx context.Context, tx bun.Tx, rows []eventRow) error {
+func (s *Store) erase(ctx context.Context, rows []eventRow) error {
 	if len(rows) == 0 {
 		return nil
 	}
 	slices.SortFunc(rows, func(a, b eventRow) int { return a.compare(&b.key) })
 	rows = slices.CompactFunc(rows, func(a, b eventRow) bool { return a.key == b.key })
-	if err := eraseEvents(ctx, tx, rows); err != nil {
-		return err
-	}
-	for day, keys := range byDay(rows) {
-		if _, err := deleteQuery(tx, day, keys).Exec(ctx); err != nil {
+	return s.db.WriteWithin(ctx, writeLimit, "erase history", func(ctx context.Context, tx bun.Tx) error {
+		if err := eraseEvents(ctx, tx, rows); err != nil {
 			return err
 		}
-	}
-	return nil
+		for day, keys := range byDay(rows) {
+			if _, err := deleteQuery(tx, day, keys).Exec(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // eraseEvents removes values and terms.
@@ -160,38 +160,59 @@ func deleteQuery(db bun.IDB, day int64, keys []key) *bun.DeleteQuery {
 
 // forget removes those companies from the list that have no events left.
 func (s *Store) forget(ctx context.Context, companies []storage.Key) error {
-	return unavailable(s.db.WriteWithin(ctx, writeLimit, "forget companies of history", func(ctx context.Context, tx bun.Tx) error {
-		// Events and days that were committed before the rows were locked are seen by later statements only.
-		lock := tx.NewSelect().Table("history_companies").Column("company").Where("company IN ?", bun.Tuple(companies)).OrderExpr("company")
-		var empty []storage.Key
-		if err := storage.Locked(lock, "").Scan(ctx, &empty); err != nil {
-			return err
-		}
-		windows, err := windows(ctx, tx)
-		if err != nil {
-			return err
-		}
-		for _, w := range windows {
-			if len(empty) == 0 {
-				return nil
-			}
-			if empty, err = emptyIn(ctx, tx, empty, w); err != nil {
-				return err
-			}
-		}
-		_, err = tx.NewDelete().Table("history_companies").Where("company IN ?", bun.Tuple(empty)).Exec(ctx)
+	windows, err := s.windows(ctx)
+	if err != nil {
 		return err
+	}
+	empty := slices.Clone(companies)
+	for _, w := range windows {
+		if len(empty) == 0 {
+			return nil
+		}
+		err := s.db.Query(ctx, "look for companies without history", func(ctx context.Context, db bun.IDB) (err error) {
+			empty, err = emptyIn(ctx, db, empty, w)
+			return err
+		})
+		if err != nil {
+			return unavailable(err)
+		}
+	}
+	return unavailable(s.db.WriteWithin(ctx, writeLimit, "forget companies of history", func(ctx context.Context, tx bun.Tx) error {
+		return forget(ctx, tx, empty)
 	}))
 }
 
-// emptyIn returns those of some companies that have no events in a window.
-func emptyIn(ctx context.Context, tx bun.Tx, companies []storage.Key, w window) (empty []storage.Key, err error) {
-	savepoint, err := tx.BeginTx(ctx, nil)
-	if err != nil {
-		return nil, err
+// forget looks again while it locks the companies, so that none gets events. Events and days that were committed before are
+// seen by later statements only.
+func forget(ctx context.Context, tx bun.Tx, companies []storage.Key) error {
+	lock := tx.NewSelect().Table("history_companies").Column("company").Where("company IN ?", bun.Tuple(companies)).OrderExpr("company")
+	var empty []storage.Key
+	if err := storage.Locked(lock, "").Scan(ctx, &empty); err != nil {
+		return err
 	}
-	defer func() { _ = savepoint.Rollback() }() // unlocks the partitions
-	err = emptyQuery(savepoint, companies, w).Scan(ctx, &empty)
+	all, err := windows(ctx, tx)
+	if err != nil {
+		return err
+	}
+	for _, w := range all {
+		savepoint, err := tx.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		if empty, err = emptyIn(ctx, savepoint, empty, w); err != nil {
+			return err
+		}
+		if err := savepoint.Rollback(); err != nil { // unlocks the days
+			return err
+		}
+	}
+	_, err = tx.NewDelete().Table("history_companies").Where("company IN ?", bun.Tuple(empty)).Exec(ctx)
+	return err
+}
+
+// emptyIn returns those of some companies that have no events in a window.
+func emptyIn(ctx context.Context, db bun.IDB, companies []storage.Key, w window) (empty []storage.Key, err error) {
+	err = emptyQuery(db, companies, w).Scan(ctx, &empty)
 	return empty, err
 }
 

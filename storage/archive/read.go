@@ -27,14 +27,23 @@ func (s *Store) Index(ctx context.Context, sp history.Span, after history.Place,
 	if sp.Ascending {
 		slices.Reverse(windows)
 	}
+	// Events are listed in the order of their acceptance. Deliveries are created, and die, at any time after it.
+	inOrder := sp.Subscriber == nil && !sp.Deaths
+	low, high := bounds(sp, after)
+	if !inOrder {
+		low, high = 0, high+dayMS // clocks may differ
+	}
 	var found []struct {
 		Score  float64
 		Member string
 	}
 	var places []history.Place
 	for _, w := range windows {
-		if inOrder := sp.Subscriber == nil && !sp.Deaths; inOrder && len(places) >= n {
+		if inOrder && len(places) >= n {
 			break
+		}
+		if !w.overlaps(low, high) {
+			continue
 		}
 		err := s.db.Query(ctx, "read index of history", func(ctx context.Context, db bun.IDB) error {
 			return indexQuery(db, sp, after, n, w).Scan(ctx, &found)
@@ -73,25 +82,30 @@ func indexQuery(db bun.IDB, sp history.Span, after history.Place, n int, w windo
 	}
 }
 
+// bounds returns the times of what is in a span and after a place, both included.
+func bounds(sp history.Span, after history.Place) (low, high int64) {
+	low, high = sp.Low, min(sp.High, timestamp.MaxMillis)
+	if ms := int64(math.Floor(after.MS)); after.ID != "" && sp.Ascending {
+		low = max(low, ms)
+	} else if after.ID != "" {
+		high = min(high, ms)
+	}
+	return low, high
+}
+
 // page restricts q to the span and to what is after a place. The last columns of the order are those of the
 // score and of the member; another one before them has the whole milliseconds of the score.
 func page(q *bun.SelectQuery, sp history.Span, after history.Place, columns ...string) *bun.SelectQuery {
-	low, high := sp.Low, min(sp.High, timestamp.MaxMillis)
+	low, high := bounds(sp, after)
 	direction, than := " DESC", "<"
 	if sp.Ascending {
 		direction, than = "", ">"
 	}
 	if after.ID != "" {
-		ms := int64(math.Floor(after.MS))
-		if sp.Ascending {
-			low = max(low, ms)
-		} else {
-			high = min(high, ms)
-		}
 		if after.Inclusive {
 			than += "="
 		}
-		place := []any{ms, after.MS, after.ID}
+		place := []any{int64(math.Floor(after.MS)), after.MS, after.ID}
 		q = q.Where("(?) "+than+" (?)", bun.Safe(strings.Join(columns, ", ")), bun.List(place[3-len(columns):]))
 	}
 	score, member := columns[len(columns)-2], columns[len(columns)-1]
@@ -127,15 +141,17 @@ func (s *Store) Get(ctx context.Context, refs []events.Ref) ([]*history.Archived
 	return found, nil
 }
 
-// get adds the events of a window.
+// get adds the events of a window. Most windows have none, which takes one statement.
 func (s *Store) get(ctx context.Context, refs []events.Ref, w window, read map[events.Ref]*history.Archived) error {
 	var rows []eventRow
 	var deliveries []deliveryRow
+	query := func(ctx context.Context, db bun.IDB) error { return eventsQuery(db, refs, w).Scan(ctx, &rows) }
+	if err := s.db.Query(ctx, "look for events in history", query); err != nil || len(rows) == 0 {
+		return err
+	}
 	err := s.db.Snapshot(ctx, "read history", func(ctx context.Context, db bun.IDB) error {
-		if err := disableCompiler(ctx, db); err != nil {
-			return err
-		}
-		if err := eventsQuery(db, refs, w).Scan(ctx, &rows); err != nil || len(rows) == 0 {
+		rows = nil
+		if err := query(ctx, db); err != nil || len(rows) == 0 {
 			return err
 		}
 		return deliveriesQuery(db, rows, w).Scan(ctx, &deliveries)
@@ -189,16 +205,6 @@ func eventsQuery(db bun.IDB, refs []events.Ref, w window) *bun.SelectQuery {
 func deliveriesQuery(db bun.IDB, rows []eventRow, w window) *bun.SelectQuery {
 	q := db.NewSelect().With("r", db.NewValues(new(keysOf(rows)))).ColumnExpr("d.*").OrderExpr("d.company, d.id, d.subscriber")
 	return each(q, "history_deliveries AS d", "d.company = r.company AND d.id = r.id AND d.accepted = r.accepted AND d.nonce = r.nonce", w)
-}
-
-// disableCompiler disables the compiler of PostgreSQL for a transaction. PostgreSQL does not know that each of the values in
-// queries of each is looked up in one partition, and would spend more time on compiling them than on the work.
-func disableCompiler(ctx context.Context, db bun.IDB) error {
-	if !storage.IsPostgres(db) {
-		return nil
-	}
-	_, err := db.ExecContext(ctx, "SET LOCAL jit = off")
-	return err
 }
 
 // each joins the values r with a table, by looking into its index once for each of them: CROSS JOIN forces SQLite to do so,

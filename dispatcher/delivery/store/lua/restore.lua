@@ -1,6 +1,6 @@
 -- Writes an event of the history into Redis again, as it was when it settled, so that its deliveries can be repeated. An
 -- event that Redis keeps, compacted events excepted, is not changed, and one that was erased is not written. It counts in
--- the company's share as it did before, and if it is past retention for a day at least.
+-- the company's share by its hour, or if that ends sooner for one to two hours.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 company, 3 event id, 4 value, 5 now ms or '', 6 ms that an event is kept after it was accepted,
 --   7 ms that the event is kept at least, 8 ms that a dead delivery is kept, 9 free bytes below the high-water mark; then for
@@ -13,7 +13,7 @@ local found = redis.pcall('GETRANGE', event, 0, 21)
 if redis.call('EXISTS', P .. 'er:' .. company .. ':' .. id) == 1 then return 0 end
 if type(found) ~= 'string' or found ~= '' and found ~= COMPACTED .. string.sub(value, 2, 22) then return 0 end
 local accepted, ms = tonumber(string.sub(value, 2, 14)), tonumber(ARGV[7])
-local size = #value - HEADER + OVERHEAD - COMPACTED_BYTES + math.max((#ARGV - 9) / 3 - 1, 0) * DELIVERY_BYTES
+local size = #value - HEADER + OVERHEAD - (found ~= '' and COMPACTED_BYTES or 0) + math.max((#ARGV - 9) / 3 - 1, 0) * DELIVERY_BYTES
 for i = 10, #ARGV, 3 do size = size + longer(ARGV[i + 1]) end
 local retention, free, state = ARGV[6] - GRACE, tonumber(ARGV[9]), P .. 'c:' .. company
 local stored = tonumber(redis.call('HGET', state, 'bytes') or 0)
@@ -27,11 +27,12 @@ for i = 10, #ARGV, 3 do
     index_dead(P, company, id, sub, tonumber(died), ms)
   end
 end
+redis.call('PEXPIRE', deliveries, ms)
 flush(now)
+local hour = math.max(hour_of(accepted), hour_of(now - retention) + 2)
+redis.call('HINCRBY', state, 'bytes', size)
+if redis.call('HINCRBY', P .. 'cb:' .. company, hour, size) == size then recount(P, company, now, retention, retention + GRACE) end
 ms = math.max(ms, accepted + ARGV[6] - now)
 redis.call('SET', event, value, 'PX', ms)
 redis.call('PEXPIRE', deliveries, ms)
-local hour = math.max(hour_of(accepted), hour_of(now - retention) + 24)
-redis.call('HINCRBY', state, 'bytes', size)
-if redis.call('HINCRBY', P .. 'cb:' .. company, hour, size) == size then recount(P, company, now, retention, retention + GRACE) end
 return 1
