@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -14,6 +15,7 @@ import (
 
 	"spendhook/api/gen"
 	"spendhook/audit"
+	"spendhook/dispatcher/challenge"
 	"spendhook/internal/clientcert"
 	"spendhook/internal/peer"
 )
@@ -70,7 +72,9 @@ func (s *server) recordAudit(q *request, err error) {
 	}
 	e := *q.entry
 	e.Outcome = audit.Success
-	if err != nil {
+	if failed, ok := errors.AsType[*challenge.FailedError](err); ok { // a message was sent
+		e.Action, e.Detail = challenge.Action, failed.Error()
+	} else if err != nil {
 		if problemOf(err).status < http.StatusInternalServerError {
 			return
 		}

@@ -103,6 +103,7 @@ var domainProblems = []struct {
 	{challenge.ErrUnderWay, "CHALLENGE_IN_FLIGHT", "A challenge of this subscriber is under way."},
 	{subscribers.ErrTooManySecrets, "TOO_MANY_SECRETS", "Five secrets sign the deliveries of the subscriber."},
 	{subscribers.ErrNoSigningKey, "NO_WEBHOOK_KEYS", "The company has no such signing key."},
+	{subscribers.ErrLocked, "SECRETS_LOCKED", "A secret or the signing keys of the company cannot be decrypted."},
 	{subscribers.ErrRotatedRecently, "KEYS_ROTATED_RECENTLY", "The signing keys were rotated too recently."},
 	{certificate.ErrNotFound, "NO_EGRESS_CERTIFICATE", "There is no egress certificate."},
 	{certificate.ErrDamaged, "EGRESS_CERTIFICATE_DAMAGED", "The stored client certificate cannot be read: set it again, or delete it."},

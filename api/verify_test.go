@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"spendhook/api/gen"
@@ -67,5 +68,14 @@ func TestASubscriberIsVerified(t *testing.T) {
 	a := h.call("PATCH", path, `{"callbackUrl":"`+silent.URL+`"}`).want(http.StatusTooManyRequests, "TOO_MANY_CHALLENGES")
 	if a.Header().Get("Retry-After") == "" {
 		t.Error("no Retry-After")
+	}
+	failed := 0
+	for _, e := range h.audited("action=" + challenge.Action) {
+		if e.Detail != nil && strings.Contains(*e.Detail, "not verified: the answer does not repeat") {
+			failed++
+		}
+	}
+	if failed != 3 {
+		t.Errorf("%d failed challenges in the audit log, want 3", failed)
 	}
 }

@@ -35,7 +35,7 @@ func (s *server) testSubscriber(ctx context.Context, v *visit, company, id uuid.
 
 // verifySubscriber challenges the receiver, and shows why it is not verified.
 func (s *server) verifySubscriber(ctx context.Context, v *visit, company, id uuid.UUID) error {
-	v.setAuditEntry("subscriber.verify", "", &company, "subscriber", id.String())
+	v.setAuditEntry(challenge.Action, "", &company, "subscriber", id.String())
 	_, err := s.opts.Challenger.Verify(ctx, company, id)
 	failed, ok := errors.AsType[*challenge.FailedError](err)
 	if err == nil {
@@ -43,6 +43,7 @@ func (s *server) verifySubscriber(ctx context.Context, v *visit, company, id uui
 	} else if !ok {
 		return err
 	}
+	v.entry.Detail = failed.Error()
 	page, err := s.readSubscriber(ctx, v, company, id)
 	if err != nil {
 		return err

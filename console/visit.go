@@ -16,6 +16,7 @@ import (
 
 	"spendhook/audit"
 	"spendhook/console/session"
+	"spendhook/dispatcher/challenge"
 	"spendhook/internal/peer"
 	"spendhook/internal/requestmemory"
 	"spendhook/internal/timestamp"
@@ -213,7 +214,9 @@ func (v *visit) writeAuditEntry(err error) {
 		return
 	}
 	v.entry.Outcome = audit.Success
-	if err != nil {
+	if failed, ok := errors.AsType[*challenge.FailedError](err); ok { // a message was sent
+		v.entry.Action, v.entry.Detail = challenge.Action, failed.Error()
+	} else if err != nil {
 		if v.entry.Outcome = audit.Unknown; problemOf(err).Status < http.StatusInternalServerError {
 			return
 		}

@@ -260,35 +260,38 @@ func (s *Store) signingKeys(ctx context.Context, company uuid.UUID) (sealed stri
 }
 
 // RotateSigningKeys has the next keys of a company sign what is dispatched from now on, makes new next ones, and returns all
-// keys. Those that signed are published for StoreOptions.SecretOverlap. The error may be ErrNoSigningKey,
-// ErrRotatedRecently or ErrLocked.
+// keys. Those that signed are published for StoreOptions.SecretOverlap. Keys that cannot be decrypted are replaced by others,
+// which sign at once. The error may be ErrNoSigningKey or ErrRotatedRecently.
 func (s *Store) RotateSigningKeys(ctx context.Context, company uuid.UUID) ([]SigningKey, error) {
-	return s.changeKeys(ctx, company, keysRotated, func(all []storedKey, now time.Time) ([]storedKey, error) {
-		return rotated(all, now, s.opts.SecretOverlap)
+	return s.changeKeys(ctx, company, keysRotated, func(stored SigningKeys, now time.Time) ([]storedKey, error) {
+		if _, err := stored.open(now); err != nil {
+			return firstKeys(now), nil
+		}
+		return rotated(stored.all, now, s.opts.SecretOverlap)
 	})
 }
 
 // RevokeSigningKey removes a key of a company: it is no longer published, and signs no delivery that is dispatched
 // from now on. The next one signs in its place. The error may be ErrNoSigningKey or ErrLocked.
 func (s *Store) RevokeSigningKey(ctx context.Context, company uuid.UUID, id string) error {
-	_, err := s.changeKeys(ctx, company, keyRevoked, func(all []storedKey, now time.Time) ([]storedKey, error) {
-		return revoked(all, id, now)
+	_, err := s.changeKeys(ctx, company, keyRevoked, func(stored SigningKeys, now time.Time) ([]storedKey, error) {
+		if _, err := stored.open(now); err != nil {
+			return nil, err
+		}
+		return revoked(stored.all, id, now)
 	})
 	return err
 }
 
 // changeKeys replaces the keys of a company, counts that, and starts again when somebody else has replaced them meanwhile.
-func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, counted string, change func([]storedKey, time.Time) ([]storedKey, error)) ([]SigningKey, error) {
+func (s *Store) changeKeys(ctx context.Context, company uuid.UUID, counted string, change func(SigningKeys, time.Time) ([]storedKey, error)) ([]SigningKey, error) {
 	for range maxRounds {
 		now := s.now()
 		before, stored, err := s.signingKeys(ctx, company)
-		if err == nil {
-			_, err = stored.open(now)
-		}
 		if err != nil {
 			return nil, err
 		}
-		after, err := change(stored.all, now)
+		after, err := change(stored, now)
 		if err != nil {
 			return nil, err
 		}

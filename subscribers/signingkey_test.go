@@ -114,6 +114,24 @@ func TestSigningKeysAreSealed(t *testing.T) {
 	}
 }
 
+// Keys whose encryption key is lost are replaced by a rotation, and by nothing else.
+func TestLockedSigningKeysAreReplaced(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	b.Create(t, "https://example.com/")
+	before := b.signingKeys(t)
+	b.Store = b.withKeys(sealtest.Ring("another"))
+	wantErr(t, b.Store.RevokeSigningKey(t.Context(), b.Company, before[0].ID), subscribers.ErrLocked)
+	after, err := b.Store.RotateSigningKeys(t.Context(), b.Company)
+	noErr(t, err)
+	if len(after) != 4 || after[0].State != subscribers.KeySigning || after[0].ID == before[0].ID || after[0].ID == before[1].ID {
+		t.Errorf("%+v, then %+v", before, after)
+	}
+	if got := b.signingKeys(t); !reflect.DeepEqual(got, after) {
+		t.Errorf("%+v stored, %+v returned", got, after)
+	}
+}
+
 func TestALockedSigningKeyIsAnErrorThatNamesTheKey(t *testing.T) {
 	t.Parallel()
 	b := setup(t, subscribers.StoreOptions{})

@@ -4533,7 +4533,7 @@ type ClientInterface interface {
 
 	// RotateWebhookKeys Rotate the company's signing keys
 	//
-	// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+	// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`. Keys that cannot be decrypted are replaced: the new ones sign at once, and receivers refuse their messages until they fetch the published keys again.
 	//
 	// Corresponds with POST /api/v1/webhook-keys/rotate (the `RotateWebhookKeys` operationId).
 	RotateWebhookKeys(ctx context.Context, params *RotateWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -6444,7 +6444,7 @@ func (c *Client) ListWebhookKeys(ctx context.Context, params *ListWebhookKeysPar
 
 // RotateWebhookKeys Rotate the company's signing keys
 //
-// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`. Keys that cannot be decrypted are replaced: the new ones sign at once, and receivers refuse their messages until they fetch the published keys again.
 //
 // Corresponds with POST /api/v1/webhook-keys/rotate (the `RotateWebhookKeys` operationId).
 func (c *Client) RotateWebhookKeys(ctx context.Context, params *RotateWebhookKeysParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13911,7 +13911,7 @@ type ClientWithResponsesInterface interface {
 
 	// RotateWebhookKeysWithResponse Rotate the company's signing keys
 	//
-	// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+	// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`. Keys that cannot be decrypted are replaced: the new ones sign at once, and receivers refuse their messages until they fetch the published keys again.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -18238,7 +18238,7 @@ func (c *ClientWithResponses) ListWebhookKeysWithResponse(ctx context.Context, p
 
 // RotateWebhookKeysWithResponse Rotate the company's signing keys
 //
-// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+// The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`. Keys that cannot be decrypted are replaced: the new ones sign at once, and receivers refuse their messages until they fetch the published keys again.
 //
 // Returns a wrapper object for the known response body format(s).
 //

@@ -69,6 +69,9 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("too many challenges of the host or of the company: try again in %s", e.RetryAfter.Round(time.Second))
 }
 
+// Action is the action in the audit log of a challenge, also of one that failed.
+const Action = "subscriber.verify"
+
 // FailedError says why a receiver is not verified. It has nothing of the receiver's answer but its status.
 type FailedError struct{ Reason string }
 
@@ -148,11 +151,12 @@ func (c *Challenger) Update(ctx context.Context, company, id uuid.UUID, in subsc
 	return c.opts.Subscribers.Update(ctx, company, id, in)
 }
 
-// ask challenges the receiver. The Verification is StateFailed with a FailedError, and empty with another error.
+// ask challenges the receiver. The Verification is StateFailed with a FailedError, and empty with another error, which may be
+// subscribers.ErrLocked.
 func (c *Challenger) ask(ctx context.Context, sub *subscribers.Subscriber) (subscribers.Verification, error) {
 	target := c.opts.Requests.Target(sub)
 	if target.Locked != nil {
-		return subscribers.Verification{State: subscribers.StateFailed}, &FailedError{"its secrets cannot be decrypted"}
+		return subscribers.Verification{}, fmt.Errorf("%w: %w", subscribers.ErrLocked, target.Locked)
 	}
 	end, err := c.begin(ctx, sub)
 	if err != nil {

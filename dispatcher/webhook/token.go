@@ -47,6 +47,9 @@ const (
 	tokenFailed  = "failed"
 )
 
+// errTokenPause says that changed settings wait: each change could else be a request to a stranger's server.
+var errTokenPause = errors.New("oauth was changed within 5 s of a request for an access token without success: the next one follows then")
+
 // errTokenRefused says that a token endpoint answered with an error.
 var errTokenRefused = errors.New("the token endpoint refused")
 
@@ -114,6 +117,7 @@ type tokenSource struct {
 	settings callback.OAuth // of tokenSettings
 
 	mu       sync.Mutex // guards this group
+	began    time.Time  // the last fetch
 	token    string
 	ends     time.Time
 	renewAt  time.Time     // when the next one is fetched, while this one is used
@@ -125,14 +129,23 @@ type tokenSource struct {
 	inBody   bool          // the endpoint wants the credentials in the body (RFC 6749, 2.3.1)
 }
 
-// source returns the source of a subscriber with its settings. It drops one with other settings.
+// source returns the source of a subscriber with its settings. It drops one with other settings, but keeps the shortest
+// pause after a fetch that has failed, or may fail.
 func (t *tokens) source(subscriber uuid.UUID, settings callback.OAuth) *tokenSource {
 	t.making.Lock()
 	defer t.making.Unlock()
-	if known, ok := t.sources.Get(subscriber); ok && known.settings == settings {
+	known, ok := t.sources.Get(subscriber)
+	if ok && known.settings == settings {
 		return known
 	}
 	made := &tokenSource{settings: settings}
+	if ok {
+		known.mu.Lock()
+		if known.failed != nil || known.fetch != nil {
+			made.began, made.failed, made.pausedTo = known.began, errTokenPause, known.began.Add(firstTokenPause)
+		}
+		known.mu.Unlock()
+	}
 	t.sources.Add(subscriber, made)
 	return made
 }
@@ -161,7 +174,7 @@ func (t *tokens) current(s *tokenSource) (token string, fetch chan struct{}, err
 	usable := s.token != "" && now.Before(s.ends)
 	due := !usable || !now.Before(s.renewAt)
 	if s.fetch == nil && due && !now.Before(s.pausedTo) {
-		s.fetch = make(chan struct{})
+		s.fetch, s.began = make(chan struct{}), now
 		go t.fetch(s, s.inBody)
 	}
 	switch {

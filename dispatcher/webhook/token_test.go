@@ -328,6 +328,43 @@ func TestAFailingTokenEndpointIsAskedAfterPauses(t *testing.T) {
 	}
 }
 
+// Settings that change faster than a token endpoint is asked make no more requests.
+func TestChangedSettingsKeepThePauseOfATokenEndpoint(t *testing.T) {
+	t.Parallel()
+	endpoint := newIssuer(t, func(n int64, w http.ResponseWriter, _ *http.Request) {
+		if n > 2 {
+			issue(w, n, 60)
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+	})
+	receiver, clock := newBearer(t), newMovedClock()
+	s := newTestSender(t, func(o *SenderOptions) { o.Now = clock.now })
+	r := withOAuth(t, receiver.URL, endpoint.URL)
+	send := func(change string) attempt.Result {
+		changed := *r.OAuth
+		changed.Scope = change
+		r.OAuth = &changed
+		return s.Send(t.Context(), r)
+	}
+	for i := range 2 {
+		for j := range 3 {
+			if res := send(fmt.Sprint(i, j)); res.StatusCode != 0 || res.Err == nil {
+				t.Errorf("%q %v", res.Class, res.Err)
+			}
+		}
+		if n := endpoint.asked.Load(); n != int64(i+1) {
+			t.Fatalf("asked %d times, want %d", n, i+1)
+		}
+		clock.advance(firstTokenPause)
+	}
+	for _, change := range []string{"right", "another"} { // after a success no change waits
+		if res := send(change); res.StatusCode != http.StatusTeapot {
+			t.Errorf("%q %v", res.Class, res.Err)
+		}
+	}
+}
+
 // What an attacker's token endpoint may answer: nothing is sent, no internal address is reached, and no more
 // is read than is needed.
 func TestHostileTokenEndpoints(t *testing.T) {

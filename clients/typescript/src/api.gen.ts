@@ -407,7 +407,7 @@ export interface paths {
         put?: never;
         /**
          * Rotate the company's signing keys
-         * @description The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`.
+         * @description The `NEXT` key of each algorithm signs what is dispatched from the answer on, and a new one is published. The former key stays published for 24 hours (`subscribers.secret_overlap`). A receiver that fetches the published keys as their `Cache-Control` says knows each key before it signs. For ten minutes after a rotation, and while four former keys of an algorithm are published, the answer is 409 `KEYS_ROTATED_RECENTLY`. Keys that cannot be decrypted are replaced: the new ones sign at once, and receivers refuse their messages until they fetch the published keys again.
          */
         post: operations["rotateWebhookKeys"];
         delete?: never;
