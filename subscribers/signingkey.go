@@ -264,7 +264,7 @@ func (s *Store) signingKeys(ctx context.Context, company uuid.UUID) (sealed stri
 // which sign at once. The error may be ErrNoSigningKey or ErrRotatedRecently.
 func (s *Store) RotateSigningKeys(ctx context.Context, company uuid.UUID) ([]SigningKey, error) {
 	return s.changeKeys(ctx, company, keysRotated, func(stored SigningKeys, now time.Time) ([]storedKey, error) {
-		if _, err := stored.open(now); err != nil {
+		if _, err := stored.open(now); errors.Is(err, ErrLocked) {
 			return firstKeys(now), nil
 		}
 		return rotated(stored.all, now, s.opts.SecretOverlap)

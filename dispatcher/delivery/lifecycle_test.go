@@ -203,3 +203,15 @@ func FuzzDecodeRecord(f *testing.F) {
 		}
 	})
 }
+
+// A subscriber with a long schedule of its own is not disabled before its deliveries have had all their retries.
+func TestALongScheduleMayFailLonger(t *testing.T) {
+	t.Parallel()
+	const day = 24 * time.Hour
+	p := Policy{DisableAfter: 5 * day, Jitter: 0.5}
+	for retries, want := range map[time.Duration]time.Duration{0: 5 * day, 3 * day: 5 * day, 4 * day: 6 * day, 20 * day: 30 * day} {
+		if got := p.FailsFor(retries); got != want {
+			t.Errorf("retries for %v: %v, want %v", retries, got, want)
+		}
+	}
+}
