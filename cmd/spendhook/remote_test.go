@@ -105,6 +105,12 @@ func TestResourceCommands(t *testing.T) {
 	if got := ok(`"state": "unconfirmed"`, "subscriber", "update", id, "--contact", "https://8.8.8.8/services/hunter22", "-o", "json"); strings.Contains(got, "hunter22") {
 		t.Errorf("the URL of a chat is shown: %s", got)
 	}
+	if got := ok("", "subscriber", "update", id, "--stop-on", "422", "--retry-schedule", "60,600", "-o", "json"); !strings.Contains(got, "422") || !strings.Contains(got, "600") {
+		t.Errorf("with a schedule and a status of its own: %s", got)
+	}
+	if got := ok("", "subscriber", "update", id, "--no-stop-on", "--no-retry-schedule", "-o", "json"); strings.Contains(got, "422") || strings.Contains(got, "600") {
+		t.Errorf("without them: %s", got)
+	}
 	if got := ok("", "subscriber", "update", id, "--no-contacts", "-o", "json"); strings.Contains(got, "contacts") {
 		t.Errorf("not removed: %s", got)
 	}

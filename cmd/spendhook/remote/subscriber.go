@@ -155,10 +155,12 @@ type subscriberUpdateCmd struct {
 	confirmation
 	oneSubscriber
 	subscriberFields
-	NoContacts  bool    `help:"Remove all contacts."`
-	NoRateLimit bool    `help:"Remove the rate limit."`
-	NoOAuth     bool    `name:"no-oauth" help:"Send no access token any more."`
-	IfMatch     *string `help:"Fail unless the current ETag is this one."`
+	NoRetrySchedule bool    `help:"Retry by the schedule of the installation."`
+	NoStopOn        bool    `help:"Let no status end the attempts of a delivery."`
+	NoContacts      bool    `help:"Remove all contacts."`
+	NoRateLimit     bool    `help:"Remove the rate limit."`
+	NoOAuth         bool    `name:"no-oauth" help:"Send no access token any more."`
+	IfMatch         *string `help:"Fail unless the current ETag is this one."`
 }
 
 // Run changes the subscriber.
@@ -168,6 +170,12 @@ func (c *subscriberUpdateCmd) Run(ctx context.Context, s *session) error {
 	body.Signatures, body.SignatureAlgorithm = c.signatures(), (*client.KeyAlgorithm)(c.Algorithm)
 	if rate := c.rate(); rate != nil {
 		body.RateLimit, _ = json.Marshal(rate) // encoding cannot fail
+	}
+	if c.NoRetrySchedule {
+		body.RetrySchedule = &client.RetrySchedule{}
+	}
+	if c.NoStopOn {
+		body.StopOn = &client.StopOn{}
 	}
 	if c.NoContacts {
 		body.Contacts = &client.Contacts{}
