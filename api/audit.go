@@ -65,14 +65,14 @@ func (q *request) auditDetail(detail string) {
 }
 
 // recordAudit writes the audit entry before the request is answered. A refused request changed
-// nothing and has no entry.
+// nothing and has no entry, but for a failed challenge.
 func (s *server) recordAudit(q *request, err error) {
 	if q.entry == nil {
 		return
 	}
 	e := *q.entry
 	e.Outcome = audit.Success
-	if failed, ok := errors.AsType[*challenge.FailedError](err); ok { // a message was sent
+	if failed, ok := errors.AsType[*challenge.FailedError](err); ok { // something may have been sent
 		e.Action, e.Detail = challenge.Action, failed.Error()
 	} else if err != nil {
 		if problemOf(err).status < http.StatusInternalServerError {

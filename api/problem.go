@@ -103,7 +103,6 @@ var domainProblems = []struct {
 	{challenge.ErrUnderWay, "CHALLENGE_IN_FLIGHT", "A challenge of this subscriber is under way."},
 	{subscribers.ErrTooManySecrets, "TOO_MANY_SECRETS", "Five secrets sign the deliveries of the subscriber."},
 	{subscribers.ErrNoSigningKey, "NO_WEBHOOK_KEYS", "The company has no such signing key."},
-	{subscribers.ErrLocked, "SECRETS_LOCKED", "A secret or the signing keys of the company cannot be decrypted."},
 	{subscribers.ErrRotatedRecently, "KEYS_ROTATED_RECENTLY", "The signing keys were rotated too recently."},
 	{certificate.ErrNotFound, "NO_EGRESS_CERTIFICATE", "There is no egress certificate."},
 	{certificate.ErrDamaged, "EGRESS_CERTIFICATE_DAMAGED", "The stored client certificate cannot be read: set it again, or delete it."},
@@ -170,6 +169,11 @@ func problemOf(err error) *problem {
 	}
 	if errors.Is(err, cursor.ErrBad) {
 		return problemOf(fieldProblem("cursor", "INVALID", "is not a cursor of this list"))
+	}
+	if errors.Is(err, subscribers.ErrLocked) {
+		p := newProblem("SECRETS_LOCKED", "A secret of the subscriber or the signing keys of the company cannot be decrypted.")
+		p.cause = err
+		return p
 	}
 	if unavailable(err) {
 		p := newProblem("UNAVAILABLE", "The service cannot answer now; try again.")

@@ -14,7 +14,7 @@ import (
 // Outcome is how a change ended.
 type Outcome string
 
-// The outcomes. A refused request makes no change and has no entry.
+// The outcomes. A refused request makes no change and has no entry, but for a challenge of a receiver that failed.
 const (
 	Success Outcome = "success"
 	Unknown Outcome = "unknown" // the request failed or was interrupted; the change may have been made

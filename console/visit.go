@@ -208,13 +208,13 @@ func (v *visit) setAuditEntry(action, detail string, company *uuid.UUID, kind, i
 }
 
 // writeAuditEntry writes the audit entry of a change, before the answer. A refused change is not
-// audited.
+// audited, but for a failed challenge.
 func (v *visit) writeAuditEntry(err error) {
 	if v.entry == nil {
 		return
 	}
 	v.entry.Outcome = audit.Success
-	if failed, ok := errors.AsType[*challenge.FailedError](err); ok { // a message was sent
+	if failed, ok := errors.AsType[*challenge.FailedError](err); ok { // something may have been sent
 		v.entry.Action, v.entry.Detail = challenge.Action, failed.Error()
 	} else if err != nil {
 		if v.entry.Outcome = audit.Unknown; problemOf(err).Status < http.StatusInternalServerError {

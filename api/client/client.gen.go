@@ -1034,7 +1034,8 @@ type AuditEntry struct {
 	ID string `json:"id"`
 
 	// Outcome `unknown`: the request failed with an error of the service, or was cut off, so the change may have been made.
-	// A refused request changed nothing and has no entry.
+	// A refused request changed nothing and has no entry, but for one whose challenge of a receiver failed: its
+	// action is `subscriber.verify`, and `detail` says why.
 	Outcome AuditEntryOutcome `json:"outcome"`
 
 	// RecordedAt When the entry was recorded.
@@ -1047,7 +1048,8 @@ type AuditEntry struct {
 }
 
 // AuditEntryOutcome `unknown`: the request failed with an error of the service, or was cut off, so the change may have been made.
-// A refused request changed nothing and has no entry.
+// A refused request changed nothing and has no entry, but for one whose challenge of a receiver failed: its
+// action is `subscriber.verify`, and `detail` says why.
 type AuditEntryOutcome string
 
 // AuditList Example: {"content":[{"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}]}

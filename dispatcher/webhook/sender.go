@@ -209,7 +209,7 @@ func (s *Sender) Send(ctx context.Context, r Request) attempt.Result {
 		s.readAnswer(resp, &r, &res)
 	}
 	if token != "" && res.StatusCode == http.StatusUnauthorized {
-		s.tokens.reject(r.Subscriber, token)
+		s.tokens.reject(r.Subscriber, r.OAuth, token)
 	}
 	res.Duration = s.now().Sub(started)
 	if res.Timing = p.stop(); s.transport.dialer.Proxy == nil {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -47,8 +48,8 @@ const (
 	tokenFailed  = "failed"
 )
 
-// errTokenPause says that changed settings wait: each change could else be a request to a stranger's server.
-var errTokenPause = errors.New("oauth was changed within 5 s of a request for an access token without success: the next one follows then")
+// errTokenPause is why there is no token for changed settings.
+var errTokenPause = errors.New("oauth was changed, and the last request for an access token failed less than 5 s ago; the next one follows after that")
 
 // errTokenRefused says that a token endpoint answered with an error.
 var errTokenRefused = errors.New("the token endpoint refused")
@@ -66,8 +67,8 @@ type tokens struct {
 	client  *http.Client
 	timeout time.Duration
 	now     func() time.Time
-	making  sync.Mutex                          // of a source
-	sources *lru.Cache[uuid.UUID, *tokenSource] // by subscriber
+	making  sync.Mutex                   // of a source
+	paces   *lru.Cache[uuid.UUID, *pace] // by subscriber
 	fetches *prometheus.CounterVec
 
 	fetching context.Context //nolint:containedctx // ends when the Sender is closed
@@ -75,8 +76,8 @@ type tokens struct {
 }
 
 func newTokens(o SenderOptions, t *transport) *tokens {
-	sources, _ := lru.New[uuid.UUID, *tokenSource](maxTokens) // fails only for a size < 1
-	all := &tokens{timeout: min(tokenTimeout, o.Timeout), now: o.Now, sources: sources}
+	paces, _ := lru.New[uuid.UUID, *pace](maxTokens) // fails only for a size < 1
+	all := &tokens{timeout: min(tokenTimeout, o.Timeout), now: o.Now, paces: paces}
 	all.client = &http.Client{
 		Transport: &tokenTransport{userAgent: "spendhook/" + o.Version, http: &http.Transport{
 			DialContext: t.dialer.DialContext, TLSClientConfig: t.tls.Clone(), TLSHandshakeTimeout: o.ConnectTimeout,
@@ -115,9 +116,10 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 // tokenSource is the token of a subscriber. Changed settings have another source.
 type tokenSource struct {
 	settings callback.OAuth // of tokenSettings
+	pace     *pace
 
 	mu       sync.Mutex // guards this group
-	began    time.Time  // the last fetch
+	asked    bool       // a fetch has begun
 	token    string
 	ends     time.Time
 	renewAt  time.Time     // when the next one is fetched, while this one is used
@@ -129,25 +131,52 @@ type tokenSource struct {
 	inBody   bool          // the endpoint wants the credentials in the body (RFC 6749, 2.3.1)
 }
 
-// source returns the source of a subscriber with its settings. It drops one with other settings, but keeps the shortest
-// pause after a fetch that has failed, or may fail.
+// maxSources bounds the sources of a subscriber: its own, and those of former settings or of a change that is tried.
+const maxSources = 3
+
+// pace is of a subscriber, whatever its settings: each change of them could else be a request to a stranger's server.
+type pace struct {
+	sources []*tokenSource // the last used one last; tokens.making guards it
+
+	mu    sync.Mutex
+	fetch chan struct{} // the one under way; nil: none
+	after time.Time     // a source does not begin its first fetch before: the last one of the subscriber has failed
+}
+
+// begin notes a fetch, unless another one is under way, which it returns, or the first one of a source is too early.
+func (p *pace) begin(fetch chan struct{}, first bool, now time.Time) (ok bool, other chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fetch != nil || first && now.Before(p.after) {
+		return false, p.fetch
+	}
+	p.fetch = fetch
+	return true, nil
+}
+
+func (p *pace) end(after time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fetch, p.after = nil, after
+}
+
+// source returns the source of a subscriber with its settings.
 func (t *tokens) source(subscriber uuid.UUID, settings callback.OAuth) *tokenSource {
 	t.making.Lock()
 	defer t.making.Unlock()
-	known, ok := t.sources.Get(subscriber)
-	if ok && known.settings == settings {
-		return known
+	p, ok := t.paces.Get(subscriber)
+	if !ok {
+		p = &pace{}
+		t.paces.Add(subscriber, p)
 	}
-	made := &tokenSource{settings: settings}
-	if ok {
-		known.mu.Lock()
-		if known.failed != nil || known.fetch != nil {
-			made.began, made.failed, made.pausedTo = known.began, errTokenPause, known.began.Add(firstTokenPause)
-		}
-		known.mu.Unlock()
+	s := &tokenSource{settings: settings, pace: p}
+	if i := slices.IndexFunc(p.sources, func(s *tokenSource) bool { return s.settings == settings }); i >= 0 {
+		s = p.sources[i]
+		p.sources = slices.Delete(p.sources, i, i+1)
 	}
-	t.sources.Add(subscriber, made)
-	return made
+	p.sources = append(p.sources, s)
+	p.sources = p.sources[max(0, len(p.sources)-maxSources):]
+	return s
 }
 
 // get returns the token of a subscriber. It waits for a fetch only without a usable token.
@@ -173,26 +202,29 @@ func (t *tokens) current(s *tokenSource) (token string, fetch chan struct{}, err
 	defer s.mu.Unlock()
 	usable := s.token != "" && now.Before(s.ends)
 	due := !usable || !now.Before(s.renewAt)
-	if s.fetch == nil && due && !now.Before(s.pausedTo) {
-		s.fetch, s.began = make(chan struct{}), now
-		go t.fetch(s, s.inBody)
+	fetch = s.fetch
+	if fetch == nil && due && !now.Before(s.pausedTo) {
+		begun := make(chan struct{})
+		var ok bool
+		if ok, fetch = s.pace.begin(begun, !s.asked, now); ok {
+			s.fetch, s.asked, fetch = begun, true, begun
+			go t.fetch(s, s.inBody)
+		}
 	}
 	switch {
 	case usable:
 		return s.token, nil, nil
-	case s.fetch != nil:
-		return "", s.fetch, nil
+	case fetch != nil:
+		return "", fetch, nil
+	case s.failed == nil:
+		return "", nil, errTokenPause
 	}
 	return "", nil, s.failed
 }
 
 // reject drops a token that the receiver answered with 401, so that the next attempt fetches another one.
-func (t *tokens) reject(subscriber uuid.UUID, token string) {
-	s, ok := t.sources.Peek(subscriber)
-	if !ok {
-		return
-	}
-	now := t.now()
+func (t *tokens) reject(subscriber uuid.UUID, c *callback.OAuth, token string) {
+	s, now := t.source(subscriber, tokenSettings(c)), t.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.token == token && now.Sub(s.rejected) >= rejectionPause {
@@ -212,9 +244,11 @@ func (t *tokens) fetch(s *tokenSource, inBody bool) {
 	if err == nil {
 		s.token, s.ends, s.renewAt = token, began.Add(life), began.Add(life-min(life/5, maxTokenAhead))
 		s.failures, s.failed, s.pausedTo, s.inBody = 0, nil, time.Time{}, inBody
+		s.pace.end(time.Time{})
 	} else {
 		s.failed, s.pausedTo = err, now.Add(min(maxTokenPause, firstTokenPause<<min(s.failures, 8)))
 		s.failures++
+		s.pace.end(now.Add(firstTokenPause))
 	}
 	close(s.fetch)
 	s.fetch = nil

@@ -25,6 +25,7 @@ import (
 	"spendhook/internal/dnstest"
 	"spendhook/internal/egress"
 	"spendhook/internal/httpsig"
+	"spendhook/internal/waittest"
 	"spendhook/subscribers/callback"
 )
 
@@ -139,9 +140,6 @@ func TestDeliveriesCarryAnAccessToken(t *testing.T) {
 	s.Send(t.Context(), changed)
 	if got, _ := receiver.last(); got != "Bearer token-2" {
 		t.Errorf("after a change of the scope: %q", got)
-	}
-	if n := s.tokens.sources.Len(); n != 1 {
-		t.Errorf("%d tokens are kept, also that of the former scope", n)
 	}
 	if n := testutil.ToFloat64(s.tokens.fetches.WithLabelValues(tokenFetched)); n != 2 {
 		t.Errorf("%v fetched", n)
@@ -365,6 +363,48 @@ func TestChangedSettingsKeepThePauseOfATokenEndpoint(t *testing.T) {
 	}
 }
 
+// Attempts with former settings keep their token while other settings are tried, and those wait for the fetch under way.
+func TestFormerSettingsKeepTheirToken(t *testing.T) {
+	t.Parallel()
+	hung := make(chan struct{})
+	endpoint := newIssuer(t, func(n int64, w http.ResponseWriter, r *http.Request) {
+		if n == 2 {
+			<-hung
+		}
+		issue(w, n, 60)
+	})
+	receiver := newBearer(t)
+	s := newTestSender(t, nil)
+	former := withOAuth(t, receiver.URL, endpoint.URL)
+	changed := former
+	changed.OAuth = &callback.OAuth{TokenURL: endpoint.URL, ClientID: "us", ClientSecret: "another"}
+	again := changed
+	again.OAuth = &callback.OAuth{TokenURL: endpoint.URL, ClientID: "us", ClientSecret: "a third"}
+	send := func(r Request, want string) {
+		t.Helper()
+		if res := s.Send(t.Context(), r); res.StatusCode != http.StatusTeapot {
+			t.Errorf("%q %v", res.Class, res.Err)
+		}
+		if token, _ := receiver.last(); want != "" && token != want {
+			t.Errorf("sent %q, want %q", token, want)
+		}
+	}
+	send(former, "Bearer token-1")
+	var waiting sync.WaitGroup
+	waiting.Go(func() { send(changed, "") })
+	waittest.Until(t, "the changed settings are tried", func() bool { return endpoint.asked.Load() == 2 })
+	waiting.Go(func() { send(again, "") })
+	send(former, "Bearer token-1")
+	if n := endpoint.asked.Load(); n != 2 {
+		t.Errorf("asked %d times at once", n)
+	}
+	close(hung)
+	waiting.Wait()
+	send(former, "Bearer token-1")
+	send(changed, "Bearer token-2")
+	send(again, "Bearer token-3")
+}
+
 // What an attacker's token endpoint may answer: nothing is sent, no internal address is reached, and no more
 // is read than is needed.
 func TestHostileTokenEndpoints(t *testing.T) {
@@ -536,8 +576,17 @@ func TestTheNumberOfTokensHasABound(t *testing.T) {
 	for range maxTokens + 1000 {
 		s.tokens.source(uuid.New(), callback.OAuth{})
 	}
-	if n := s.tokens.sources.Len(); n != maxTokens {
-		t.Errorf("%d are kept", n)
+	if n := s.tokens.paces.Len(); n != maxTokens {
+		t.Errorf("those of %d subscribers are kept", n)
+	}
+	one := uuid.New()
+	for i := range 10 {
+		s.tokens.source(one, callback.OAuth{Scope: strconv.Itoa(i)})
+		s.tokens.source(one, callback.OAuth{Scope: "own"})
+	}
+	p, _ := s.tokens.paces.Get(one)
+	if n := len(p.sources); n != maxSources || p.sources[2].settings.Scope != "own" {
+		t.Errorf("%d tokens of a subscriber are kept", n)
 	}
 }
 

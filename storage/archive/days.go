@@ -46,25 +46,26 @@ func (s *Store) makeDays(ctx context.Context, rows []eventRow) error {
 		}
 		return nil
 	})
-	if err != nil || len(missing) == 0 {
+	if err != nil {
 		return err
 	}
-	return s.db.WriteWithin(ctx, writeLimit, "add days to history", func(ctx context.Context, tx bun.Tx) error {
-		// The lock is the one that ATTACH PARTITION takes: it excludes other replicas that add days, and nobody else.
-		if _, err := tx.NewRaw("LOCK TABLE ? IN SHARE UPDATE EXCLUSIVE MODE", bun.Ident(tables[0])).Exec(ctx); err != nil {
-			return err
-		}
-		for _, day := range missing {
+	for _, day := range missing {
+		err := s.db.WriteWithin(ctx, writeLimit, "add day to history", func(ctx context.Context, tx bun.Tx) error {
+			// The lock is the one that ATTACH PARTITION takes: it excludes other replicas that add days, and nobody else.
+			if _, err := tx.NewRaw("LOCK TABLE ? IN SHARE UPDATE EXCLUSIVE MODE", bun.Ident(tables[0])).Exec(ctx); err != nil {
+				return err
+			}
 			exists, err := dayExists(ctx, tx, day) // another replica may have added it
 			if err == nil && !exists {
 				err = makeDay(ctx, tx, day)
 			}
-			if err != nil {
-				return err
-			}
+			return err
+		})
+		if err != nil {
+			return err
 		}
-		return nil
-	})
+	}
+	return nil
 }
 
 // window is a range of acceptance times, from inclusive and to exclusive; none: all times.

@@ -51,9 +51,7 @@ func TestManyDays(t *testing.T) {
 				e.Deliveries = []history.ArchivedDelivery{delivery(e, one, 3, float64(noon+int64(2*days-i)*day))} // the newest died first
 				list, dead = append(list, e), append(dead, only(acme, e.Ref.ID))
 			}
-			for some := range slices.Chunk(list, 10) {
-				write(t, s, some...)
-			}
+			write(t, s, list...)
 			if n := len(windows(t, db)); storage.IsPostgres(db) && n != 20 {
 				t.Fatalf("%d windows", n)
 			}

@@ -40,7 +40,7 @@ func (s *Store) Erase(ctx context.Context, list []history.Archived) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range slices.Backward(windows) { // an older event with the same id is never the newest one
+	for _, w := range slices.Backward(windows) { // oldest first: else an older event with the same id could be read meanwhile
 		rows, err := s.find(ctx, func(db bun.IDB) *bun.SelectQuery { return acceptancesQuery(db, refs, w) })
 		if err != nil {
 			return unavailable(err)
@@ -167,7 +167,7 @@ func (s *Store) forget(ctx context.Context, companies []storage.Key) error {
 	empty := slices.Clone(companies)
 	for _, w := range windows {
 		if len(empty) == 0 {
-			return nil
+			break
 		}
 		err := s.db.Query(ctx, "look for companies without history", func(ctx context.Context, db bun.IDB) (err error) {
 			empty, err = emptyIn(ctx, db, empty, w)
@@ -176,6 +176,9 @@ func (s *Store) forget(ctx context.Context, companies []storage.Key) error {
 		if err != nil {
 			return unavailable(err)
 		}
+	}
+	if len(empty) == 0 {
+		return nil
 	}
 	return unavailable(s.db.WriteWithin(ctx, writeLimit, "forget companies of history", func(ctx context.Context, tx bun.Tx) error {
 		return forget(ctx, tx, empty)
@@ -195,6 +198,9 @@ func forget(ctx context.Context, tx bun.Tx, companies []storage.Key) error {
 		return err
 	}
 	for _, w := range all {
+		if len(empty) == 0 {
+			return nil
+		}
 		savepoint, err := tx.BeginTx(ctx, nil)
 		if err != nil {
 			return err

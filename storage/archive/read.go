@@ -141,16 +141,20 @@ func (s *Store) Get(ctx context.Context, refs []events.Ref) ([]*history.Archived
 	return found, nil
 }
 
-// get adds the events of a window. Most windows have none, which takes one statement.
+// get adds the events of a window. Of many windows most have none, which takes one statement.
 func (s *Store) get(ctx context.Context, refs []events.Ref, w window, read map[events.Ref]*history.Archived) error {
 	var rows []eventRow
 	var deliveries []deliveryRow
-	query := func(ctx context.Context, db bun.IDB) error { return eventsQuery(db, refs, w).Scan(ctx, &rows) }
-	if err := s.db.Query(ctx, "look for events in history", query); err != nil || len(rows) == 0 {
-		return err
+	query := func(ctx context.Context, db bun.IDB) error {
+		rows = nil
+		return eventsQuery(db, refs, w).Scan(ctx, &rows)
+	}
+	if w != (window{}) {
+		if err := s.db.Query(ctx, "look for events in history", query); err != nil || len(rows) == 0 {
+			return err
+		}
 	}
 	err := s.db.Snapshot(ctx, "read history", func(ctx context.Context, db bun.IDB) error {
-		rows = nil
 		if err := query(ctx, db); err != nil || len(rows) == 0 {
 			return err
 		}

@@ -11,9 +11,9 @@ import (
 	"spendhook/storage"
 )
 
-// Write stores events, some hundred with about 1 MiB at most, all or none. It may be repeated: it replaces the value
-// of an event, adds deliveries, and replaces those whose record has a lower version. It changes nothing
-// of an erased event. An event without the header of a stored value gives an error.
+// Write stores events, some hundred with about 1 MiB at most. If it fails, it may have stored some. It may be repeated: it
+// replaces the value of an event, adds deliveries, and replaces those whose record has a lower version. It changes
+// nothing of an erased event. An event without the header of a stored value gives an error.
 func (s *Store) Write(ctx context.Context, list []history.Archived) error {
 	rows, deliveries, err := rowsOf(list)
 	if err != nil || len(rows) == 0 {
@@ -22,19 +22,35 @@ func (s *Store) Write(ctx context.Context, list []history.Archived) error {
 	if err := s.makeDays(ctx, rows); err != nil {
 		return unavailable(err)
 	}
-	return unavailable(s.db.WriteWithin(ctx, writeLimit, "write history", func(ctx context.Context, tx bun.Tx) error {
-		kept, err := writeEvents(ctx, tx, rows)
-		if err != nil || len(kept) == 0 {
-			return err
+	byWindow := map[int64][]eventRow{}
+	for i := range rows {
+		n := rows[i].Accepted / (windowDays * dayMS)
+		byWindow[n] = append(byWindow[n], rows[i])
+	}
+	for _, some := range byWindow {
+		err := s.db.WriteWithin(ctx, writeLimit, "write history", func(ctx context.Context, tx bun.Tx) error {
+			return write(ctx, tx, some, deliveries)
+		})
+		if err != nil {
+			return unavailable(err)
 		}
-		if err := writeTerms(ctx, tx, rows, kept); err != nil {
-			return err
-		}
-		if err := writeCompanies(ctx, tx, kept); err != nil {
-			return err
-		}
-		return writeDeliveries(ctx, tx, deliveries, kept)
-	}))
+	}
+	return nil
+}
+
+// write writes events with those of the deliveries that are theirs.
+func write(ctx context.Context, tx bun.Tx, rows []eventRow, deliveries []deliveryRow) error {
+	kept, err := writeEvents(ctx, tx, rows)
+	if err != nil || len(kept) == 0 {
+		return err
+	}
+	if err := writeTerms(ctx, tx, rows, kept); err != nil {
+		return err
+	}
+	if err := writeCompanies(ctx, tx, kept); err != nil {
+		return err
+	}
+	return writeDeliveries(ctx, tx, deliveries, kept)
 }
 
 // rowsOf returns the rows of events, each once and sorted, so that transactions which write the same rows

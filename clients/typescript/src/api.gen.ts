@@ -3363,7 +3363,8 @@ export interface components {
             detail?: string;
             /**
              * @description `unknown`: the request failed with an error of the service, or was cut off, so the change may have been made.
-             *     A refused request changed nothing and has no entry.
+             *     A refused request changed nothing and has no entry, but for one whose challenge of a receiver failed: its
+             *     action is `subscriber.verify`, and `detail` says why.
              * @enum {string}
              */
             outcome: "success" | "unknown";
@@ -4493,7 +4494,7 @@ export interface components {
                 "application/problem+json": components["schemas"]["Problem"];
             };
         };
-        /** @description Redis or the database is unavailable, or the request took too long; the request may or may not have been carried out. Or nothing was done, since there are too many large answers or the company reads too fast (`OVERLOADED`), or too many bodies are being received (`TOO_MANY_BODIES`), or no memory is left for the request (`STORAGE_FULL`). */
+        /** @description Redis or the database is unavailable, or the request took too long; the request may or may not have been carried out. Or nothing was done, since there are too many large answers or the company reads too fast (`OVERLOADED`), or too many bodies are being received (`TOO_MANY_BODIES`), or no memory is left for the request (`STORAGE_FULL`), or a secret cannot be decrypted (`SECRETS_LOCKED`). */
         Unavailable: {
             headers: {
                 "X-Request-Id": components["headers"]["X-Request-Id"];

@@ -284,7 +284,7 @@ func TestRestoringIsBounded(t *testing.T) {
 	if got := a.bytes(t); got != 5*size {
 		t.Errorf("the company stores %d bytes, want %d", got, 5*size)
 	}
-	a.now = a.now.Add(3 * time.Hour)
+	a.now = a.now.Add(2 * time.Hour)
 	if err := a.deliveries.Restore(t.Context(), refs[9:], 3*size); err != nil {
 		t.Errorf("later: %v", err)
 	}

@@ -1,4 +1,4 @@
--- Returns 1 when a delivery is marked as in flight by an owner that still owns the partition.
+-- Returns 1 when a delivery is marked as in flight under a token, and its owner still owns the partition.
 -- KEYS: 1 the partition's due set, 2 a key that never exists
 -- ARGV: 1 key prefix, 2 token of the owner, 3 company, 4 subscriber, 5 event id
 local P, token = ARGV[1], ARGV[2]

@@ -29,7 +29,7 @@ for i = 10, #ARGV, 3 do
 end
 redis.call('PEXPIRE', deliveries, ms)
 flush(now)
-local hour = math.max(hour_of(accepted), hour_of(now - retention) + 2)
+local hour = math.max(hour_of(accepted), hour_of(now - retention) + 1)
 redis.call('HINCRBY', state, 'bytes', size)
 if redis.call('HINCRBY', P .. 'cb:' .. company, hour, size) == size then recount(P, company, now, retention, retention + GRACE) end
 ms = math.max(ms, accepted + ARGV[6] - now)
