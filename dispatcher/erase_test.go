@@ -80,9 +80,10 @@ func (h *harness) emitPrivate(company uuid.UUID, n int, kind, private string) (i
 }
 
 const (
-	payloadText = "Ann Smith, 4711 EUR"
-	answerText  = "thank you, Ann"
-	contactText = "0123456789abcdef"
+	payloadText     = "Ann Smith, 4711 EUR"
+	answerText      = "thank you, Ann"
+	contactText     = "0123456789abcdef"
+	certificateText = "private certificate"
 )
 
 // A company with events in every state is erased. None of its payloads, answers,
@@ -130,6 +131,10 @@ func TestEraseCompany(t *testing.T) {
 		}
 	}
 
+	h.client.HSet(t.Context(), layout.CompanyKey(h.company), layout.CertificateField, certificateText, layout.CertificateFieldOf(delivered.UUID), certificateText)
+	ending := partition.Key(h.company, "ec")
+	h.client.ZAdd(t.Context(), ending, redis.Z{Member: h.company.String()}, redis.Z{Member: h.company.String() + "/" + delivered.UUID.String()})
+
 	job, err := h.Redelivery.Erase(t.Context(), h.company)
 	if err != nil {
 		t.Fatal(err)
@@ -143,7 +148,7 @@ func TestEraseCompany(t *testing.T) {
 	}
 	h.settled()
 	for key, text := range h.everything() {
-		for _, private := range []string{payloadText, answerText, contactText, h.company.String() + "/" + ordered.UUID.String(), delivered.UUID.String() + ":{"} {
+		for _, private := range []string{payloadText, answerText, contactText, certificateText, h.company.String() + "/" + ordered.UUID.String(), delivered.UUID.String() + ":{"} {
 			if strings.Contains(text, private) {
 				t.Errorf("%s has %q", key, text)
 			}
@@ -151,6 +156,9 @@ func TestEraseCompany(t *testing.T) {
 		if strings.HasSuffix(key, "}:s:"+h.company.String()) && strings.Contains(text, good.URL) {
 			t.Errorf("%s is left: %s", key, text)
 		}
+	}
+	if ends := h.client.ZRange(t.Context(), ending, 0, -1).Val(); len(ends) > 0 {
+		t.Errorf("certificates whose end is known: %q", ends)
 	}
 	if page, err := h.Quarantine.List(t.Context(), quarantine.Filter{}); err != nil || len(page.Items) != 1 {
 		t.Errorf("in quarantine: %+v, %v", page, err)
