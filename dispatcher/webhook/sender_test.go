@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -27,6 +28,7 @@ import (
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/egress"
+	"spendhook/internal/httpsig"
 	"spendhook/subscribers"
 )
 
@@ -726,6 +728,38 @@ func FuzzParseRetryAfter(f *testing.F) {
 			t.Errorf("parseRetryAfter(%q) = %v", value, got)
 		}
 	})
+}
+
+// measuredKey notes the length of what it signs.
+type measuredKey struct {
+	httpsig.Key
+
+	base int
+}
+
+func (k *measuredKey) Sign(base []byte) ([]byte, error) {
+	k.base = len(base)
+	return k.Key.Sign(base)
+}
+
+// A key in another system may sign at most 4,096 bytes at once.
+func TestTheLargestSignatureBaseFits(t *testing.T) {
+	t.Parallel()
+	inner, err := httpsig.NewKey(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := &measuredKey{Key: inner}
+	r := Request{
+		EventID: strings.Repeat("e", 128), Sequence: math.MaxInt64, Previous: math.MaxInt64, ContentType: "application/cloudevents+json; charset=utf-8",
+		URL: &url.URL{Scheme: "https", Host: "example.com", Path: "/" + strings.Repeat("p", 2048-len("https://example.com/"))}, MessageKey: key,
+	}
+	if err := r.signMessage(http.Header{}, r.signed(math.MaxInt32), time.Unix(math.MaxInt32, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if key.base < 2048 || key.base > 4096 {
+		t.Errorf("the base has %d bytes", key.base)
+	}
 }
 
 func BenchmarkSend(b *testing.B) {
