@@ -12,11 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
 	"spendhook/api/client"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/internal/httpsig"
-	"spendhook/internal/redistest"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 )
@@ -45,7 +47,8 @@ func (h *harness) publishedKeys(reads *atomic.Int32) string {
 
 var keyID = regexp.MustCompile(`keyid="[^"]+"`)
 
-// Receivers that read the published keys once accept every delivery, whatever becomes of the key that signs.
+// Receivers that read the published keys once accept every delivery, whatever becomes of the key that signs. Another replica
+// changes it.
 func TestReceiversWithCachedKeysAcceptAllMessages(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(h *harness) error{
@@ -68,49 +71,53 @@ func TestReceiversWithCachedKeysAcceptAllMessages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := build(t, redistest.New(t), nil)
-			var reads atomic.Int32
-			keysURL := h.publishedKeys(&reads)
-			var mu sync.Mutex
-			keyIDs := map[string]bool{}
-			subscribe := func(s subscribers.Settings) subscribers.Subscriber {
-				verifier := &client.MessageVerifier{KeysURL: keysURL}
-				inbox := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
-					body, _ := io.ReadAll(r.Body)
-					if err := verifier.Verify(r, body); err != nil {
-						t.Errorf("%s: %v (forged: %t)", r.Header.Get(signature.HeaderID), err, errors.Is(err, client.ErrInvalidMessage))
-						w.WriteHeader(http.StatusUnauthorized)
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					keyIDs[keyID.FindString(r.Header.Get(httpsig.HeaderInput))] = true
+			ofTwoReplicas(t, func(t *testing.T, clients [2]redis.UniversalClient, companies ...uuid.UUID) {
+				t.Helper()
+				h, other := build(t, clients[0], nil), build(t, clients[1], nil)
+				h.company, other.company = companies[0], companies[0]
+				var reads atomic.Int32
+				keysURL := h.publishedKeys(&reads)
+				var mu sync.Mutex
+				keyIDs := map[string]bool{}
+				subscribe := func(s subscribers.Settings) subscribers.Subscriber {
+					verifier := &client.MessageVerifier{KeysURL: keysURL}
+					inbox := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+						body, _ := io.ReadAll(r.Body)
+						if err := verifier.Verify(r, body); err != nil {
+							t.Errorf("%s: %v (forged: %t)", r.Header.Get(signature.HeaderID), err, errors.Is(err, client.ErrInvalidMessage))
+							w.WriteHeader(http.StatusUnauthorized)
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						keyIDs[keyID.FindString(r.Header.Get(httpsig.HeaderInput))] = true
+					})
+					verifier.Origin = inbox.URL
+					sub := h.subscribe(inbox.URL + "/hooks?a=%2F")
+					h.update(sub, s)
+					return sub
+				}
+				both := subscribe(subscribers.Settings{Signatures: &[]string{subscribers.SignatureHTTPMessage, subscribers.SignatureStandard}})
+				alone := subscribe(subscribers.Settings{
+					Signatures: &[]string{subscribers.SignatureHTTPMessage}, SignatureAlgorithm: new(string(subscribers.ES256)),
 				})
-				verifier.Origin = inbox.URL
-				sub := h.subscribe(inbox.URL + "/hooks?a=%2F")
-				h.update(sub, s)
-				return sub
-			}
-			both := subscribe(subscribers.Settings{Signatures: &[]string{subscribers.SignatureHTTPMessage, subscribers.SignatureStandard}})
-			alone := subscribe(subscribers.Settings{
-				Signatures: &[]string{subscribers.SignatureHTTPMessage}, SignatureAlgorithm: new(string(subscribers.ES256)),
-			})
-			h.start()
-			var ids []string
-			for i := range 6 {
-				ids = append(ids, h.emit(20)...)
-				if i == 2 {
-					h.reachAll(ids[:1], both, delivery.StatusDelivered)
-					h.reachAll(ids[:1], alone, delivery.StatusDelivered)
-					if err := change(h); err != nil {
-						t.Fatal(err)
+				h.start()
+				var ids []string
+				for i := range 6 {
+					ids = append(ids, h.emit(20)...)
+					if i == 2 {
+						h.reachAll(ids[:1], both, delivery.StatusDelivered)
+						h.reachAll(ids[:1], alone, delivery.StatusDelivered)
+						if err := change(other); err != nil {
+							t.Fatal(err)
+						}
 					}
 				}
-			}
-			h.reachAll(ids, both, delivery.StatusDelivered)
-			h.reachAll(ids, alone, delivery.StatusDelivered)
-			if n := reads.Load(); n != 2 || len(keyIDs) != 4 {
-				t.Errorf("the keys were read %d times by two receivers, %d keys signed", n, len(keyIDs))
-			}
+				h.reachAll(ids, both, delivery.StatusDelivered)
+				h.reachAll(ids, alone, delivery.StatusDelivered)
+				if n := reads.Load(); n != 2 || len(keyIDs) != 4 {
+					t.Errorf("the keys were read %d times by two receivers, %d keys signed", n, len(keyIDs))
+				}
+			})
 		})
 	}
 }
