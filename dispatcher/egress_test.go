@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/webhook"
@@ -109,9 +112,17 @@ func (h *harness) present(to *certificate.Store, ca *devca.Authority, name strin
 // A subscriber's own certificate is presented instead of the company's.
 func TestASubscribersOwnCertificateIsUsed(t *testing.T) {
 	t.Parallel()
+	ofTwoReplicas(t, usesOwnCertificate)
+}
+
+// usesOwnCertificate has the second replica set what the first one uses.
+func usesOwnCertificate(t *testing.T, clients [2]redis.UniversalClient, companies ...uuid.UUID) {
+	t.Helper()
 	ca := authority(t)
 	receiver := notingNames(t, ca)
-	h := build(t, redistest.New(t), func(o *Options) { o.Sender = senderTo(receiver.Server) })
+	h := build(t, clients[0], func(o *Options) { o.Sender = senderTo(receiver.Server) })
+	other := build(t, clients[1], nil)
+	h.company, other.company = companies[0], companies[0]
 	h.start()
 	sub := h.subscribe(receiver.URL)
 	takenFor := func(want string) {
@@ -124,11 +135,11 @@ func TestASubscribersOwnCertificateIsUsed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		store *certificate.Store
-	}{{"ours", h.opts.Certificates}, {"its own", h.opts.Certificates.Of(sub.UUID)}} {
-		h.present(c.store, ca, c.name)
+	}{{"ours", other.opts.Certificates}, {"its own", other.opts.Certificates.Of(sub.UUID)}} {
+		other.present(c.store, ca, c.name)
 		takenFor(c.name)
 	}
-	if err := h.opts.Certificates.Of(sub.UUID).Remove(t.Context(), h.company); err != nil {
+	if err := other.opts.Certificates.Of(sub.UUID).Remove(t.Context(), h.company); err != nil {
 		t.Fatal(err)
 	}
 	takenFor("ours")
