@@ -144,12 +144,12 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	}
 	var sub gen.SubscriberWithSecret
 	for i := range 2 {
-		body := fmt.Sprintf(`{"name":"control-name","callbackUrl":"%s/%d","events":["PAYMENT_PAID"],"headers":{"Authorization":"Bearer %s","X-Api-Key":"%s"}}`,
+		body := fmt.Sprintf(`{"name":"control-name","callbackUrl":"%s/%d/control-url","events":["PAYMENT_PAID"],"filter":"id != 'control-filter'","transform":"{'control-transform': id}","headers":{"Authorization":"Bearer %s","X-Api-Key":"%s"}}`,
 			echo.URL, i, secrets["the bearer token"], secrets["the API key"])
 		sendWithKey(t, d, "/api/v1/subscribers", body, fmt.Sprint("create", i), &sub)
 		keep(fmt.Sprint("secret ", i), sub.Secret)
 	}
-	body := fmt.Sprintf(`{"name":"n","callbackUrl":"%[1]s/oauth","events":["PAYMENT_PAID"],"contacts":["%[1]s/%[3]s"],"oauth":{"tokenUrl":"%[1]s/token","clientId":"us","clientSecret":"%[2]s"}}`,
+	body := fmt.Sprintf(`{"name":"n","callbackUrl":"%[1]s/oauth","events":["PAYMENT_PAID"],"contacts":["%[1]s/%[3]s"],"oauth":{"tokenUrl":"%[1]s/token","clientId":"control-client","clientSecret":"%[2]s"}}`,
 		echo.URL, secrets["the client secret"], secrets["the URL of a chat"])
 	sendWithKey(t, d, "/api/v1/subscribers", body, "create oauth", &sub)
 	keep("secret with oauth", sub.Secret)
@@ -174,8 +174,10 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, _, answer := d.do(t, http.MethodPut, "/api/v1/egress-certificate", string(certificate)); status != http.StatusOK {
-		t.Fatalf("%d %s", status, answer)
+	for _, of := range []string{"", "/subscribers/" + sub.UUID.String()} {
+		if status, _, answer := d.do(t, http.MethodPut, "/api/v1"+of+"/egress-certificate", string(certificate)); status != http.StatusOK {
+			t.Fatalf("%d %s", status, answer)
+		}
 	}
 	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 5", "")
 	eventually(t, patience, "all attempts are recorded", func() bool {
@@ -230,7 +232,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	// The search finds these texts in plain and within base64, as a control.
 	statement := uuid.MustParse(statementUUID)
 	for _, control := range []string{
-		"control-name", "PAYMENT_PAID", "control-answer", "control-user", "control-card", "control-reimbursement",
+		"control-name", "control-url", "control-filter", "control-transform", "control-client", "PAYMENT_PAID", "control-answer", "control-user", "control-card", "control-reimbursement",
 		string(statement[:]), "console-session.open",
 	} {
 		if !holds(dump, []byte(control)) {
