@@ -111,7 +111,7 @@ func problemOf(err error) problem {
 		return problem{Status: http.StatusUnprocessableEntity, Title: "Nothing was changed", Detail: "The receiver at the new callback URL is not verified: " + e.Reason + "."}
 	}
 	if e, ok := errors.AsType[*challenge.LimitError](err); ok {
-		return problem{Status: http.StatusTooManyRequests, Title: "Challenged too often", Detail: "The host of the callback URL was challenged ten times within an hour. Try again in " + shortDuration(e.RetryAfter) + "."}
+		return problem{Status: http.StatusTooManyRequests, Title: "Challenged too often", Detail: "The host of the callback URL was challenged too often within an hour, or by this company. Try again in " + shortDuration(e.RetryAfter) + "."}
 	}
 	if e, ok := errors.AsType[*requests.TransformError](err); ok {
 		return problem{Status: http.StatusConflict, Title: "The transform failed", Detail: "On this event: " + e.Why.Error() + ". Change the transform of the subscriber."}
