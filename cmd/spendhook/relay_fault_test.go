@@ -27,6 +27,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"spendhook/api/gen"
 	"spendhook/internal/pause"
@@ -87,6 +88,7 @@ type relays struct {
 	away      atomic.Bool // the API does not answer
 	processes [2]*exec.Cmd
 	counts    map[string]int
+	broker    *kgo.Client
 }
 
 // Two relays carry records of Kafka, of a classic and a quorum queue of RabbitMQ, and of a table of PostgreSQL, while
@@ -132,6 +134,13 @@ func TestRelaysLoseNothing(t *testing.T) {
 			pause.For(t.Context(), time.Second+rand.N(2*time.Second))
 			r.fail()
 		}
+	}
+	for i := range r.processes {
+		r.end(i, syscall.SIGTERM)
+	}
+	r.expire()
+	for i := range r.processes {
+		r.start(i)
 	}
 	feed := r.subscribe(co)
 	for _, p := range places {
@@ -330,6 +339,7 @@ func (r *relays) kafka() *relayPlace {
 		r.t.Fatal(err)
 	}
 	r.t.Cleanup(client.Close)
+	r.broker = client
 	reader, err := kgo.NewClient(kgo.SeedBrokers(cluster.ListenAddrs()...), kgo.ConsumeTopics(dead))
 	if err != nil {
 		r.t.Fatal(err)
@@ -354,6 +364,29 @@ func (r *relays) kafka() *relayPlace {
 			return ids
 		},
 	}
+}
+
+// expire removes the members of relays that are dead from the consumer group. A broker does so itself when their sessions
+// end; kfake keeps one for ever that was killed while it joined.
+func (r *relays) expire() {
+	r.t.Helper()
+	describe := kmsg.NewPtrDescribeGroupsRequest()
+	describe.Groups = []string{"spendhook-relay"}
+	found, err := describe.RequestWith(r.t.Context(), r.broker)
+	if err != nil || len(found.Groups) != 1 {
+		r.t.Fatalf("%+v, %v", found, err)
+	}
+	leave := kmsg.NewPtrLeaveGroupRequest()
+	leave.Group = describe.Groups[0]
+	for _, m := range found.Groups[0].Members {
+		member := kmsg.NewLeaveGroupRequestMember()
+		member.MemberID = m.MemberID
+		leave.Members = append(leave.Members, member)
+	}
+	if left, err := leave.RequestWith(r.t.Context(), r.broker); err != nil || left.ErrorCode != 0 {
+		r.t.Fatalf("%+v, %v", left, err)
+	}
+	r.counts["a dead member was removed"] += len(leave.Members)
 }
 
 func idIn(value []byte) string {
