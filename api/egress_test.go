@@ -175,10 +175,8 @@ func TestEgressCertificate(t *testing.T) {
 
 func TestCertificateOfASubscriber(t *testing.T) {
 	t.Parallel()
-	var full atomic.Bool
-	h := setup(t, func(o *Options) { o.Full = func(uuid.UUID) bool { return full.Load() } })
+	h := setup(t)
 	sub := create(h, hooks)
-	full.Store(true) // a certificate that ends can be replaced all the same
 	path := "/api/v1/subscribers/" + sub.UUID.String() + "/egress-certificate"
 	unknown := "/api/v1/subscribers/" + uuid.NewString() + "/egress-certificate"
 	body, pair := certificateBody(t, "spendhook for Books")

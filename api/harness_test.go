@@ -137,7 +137,7 @@ func domainWith(tb testing.TB, client redis.UniversalClient, logger *slog.Logger
 	o.Client, o.Keyring = client, sealtest.Keyring()
 	subs := subscribers.NewStore(o)
 	healths := health.New(health.Options{Client: client})
-	certificates := certificate.New(client, sealtest.Keyring(), nil)
+	certificates := certificate.New(certificate.Options{Client: client, Keyring: sealtest.Keyring()})
 	sender := webhook.NewSender(webhook.SenderOptions{
 		Guard: guard, Timeout: 2 * time.Second, ConnectTimeout: 2 * time.Second, Version: "test",
 	})

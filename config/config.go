@@ -199,8 +199,9 @@ type Encryption struct {
 }
 
 // Limits are the rates of requests, or of the items in them, per second, with their bursts,
-// the pending events of a company, the contacts of a subscriber, and the messages to the contacts of a company
-// in an hour. A rate of 0 means no limit.
+// the pending events of a company, the contacts of a subscriber, the messages to the contacts of a company in an hour, the
+// challenges to a host and of a company in an hour, and the subscribers of a company with a client certificate of their
+// own. A rate of 0 means no limit.
 type Limits struct {
 	ClientRate     int `yaml:"client_rate" default:"1000" range:"0..1000000"`
 	ClientBurst    int `yaml:"client_burst" default:"2000" range:"1..1000000"`
@@ -209,6 +210,9 @@ type Limits struct {
 	CompanyBacklog int `yaml:"company_backlog" default:"1000000" range:"1..1000000000"`
 	Contacts       int `yaml:"contacts" default:"5" range:"1..50"`
 	ContactHour    int `yaml:"contact_messages_hour" default:"60" range:"2..10000"`
+	HostHour       int `yaml:"host_challenges_hour" default:"10" range:"4..10000"`
+	ChallengeHour  int `yaml:"company_challenges_hour" default:"30" range:"2..10000"`
+	Certificates   int `yaml:"subscriber_certificates" default:"100" range:"1..1000"`
 }
 
 // audit bounds the age and the number of the entries of the audit log.

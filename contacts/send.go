@@ -51,14 +51,9 @@ const (
 // Limits of requests to confirm, or else anybody could flood an address: in an hour at most 20 of a company; in a day at
 // most 6 to an address, of all companies together.
 var (
-	confirmsOfCompany = ratelimit.Limit{Name: "contact-confirm", PerSecond: 10.0 / 3600, Burst: 10}
+	confirmsOfCompany = ratelimit.Hourly("contact-confirm", 20, 10)
 	confirmsToAddress = ratelimit.Limit{Name: "contact-address", PerSecond: 3.0 / 86400, Burst: 3}
 )
-
-// ofCompany is the limit of all messages of a company: in an hour at most the burst and what was gained meanwhile.
-func ofCompany(hourly int) ratelimit.Limit {
-	return ratelimit.Limit{Name: "contact-messages", PerSecond: float64(hourly) / 2 / 3600, Burst: hourly / 2}
-}
 
 // bucket is the key of an address in confirmsToAddress: all spellings of a mailbox have one.
 func bucket(c callback.Contact) string {
@@ -135,7 +130,7 @@ func (n *Notifier) limits(company uuid.UUID, c callback.Contact, kind string) []
 	if kind == kindConfirm {
 		return []bounded{{confirmsOfCompany, company.String()}, {confirmsToAddress, bucket(c)}}
 	}
-	return []bounded{{ofCompany(n.opts.Hourly), company.String()}}
+	return []bounded{{ratelimit.Hourly("contact-messages", n.opts.Hourly, n.opts.Hourly/2), company.String()}}
 }
 
 // take counts a message, or says how long to wait.

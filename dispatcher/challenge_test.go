@@ -47,11 +47,15 @@ func buildVerifying(t *testing.T, client redis.UniversalClient) (*harness, *chal
 
 // challengerOf makes what verifies the callback URLs of a harness. Those of one client share their limits.
 func challengerOf(h *harness, limits redis.UniversalClient) *challenge.Challenger {
+	return challengerWith(h, limits, 0, 0)
+}
+
+func challengerWith(h *harness, limits redis.UniversalClient, ofHost, ofCompany int) *challenge.Challenger {
 	limiter := ratelimit.New(limits, nil)
 	limiter.LeaseTimeout = time.Minute // a busy machine is no absent Redis
 	return challenge.New(challenge.Options{
 		Client: h.client, Subscribers: h.opts.Subscribers, Registry: h.opts.Registry, Requests: h.opts.Requests,
-		Send: h.opts.Sender.Send, Limiter: limiter, Origin: "hooks.example.com",
+		Send: h.opts.Sender.Send, Limiter: limiter, Origin: "hooks.example.com", HostHour: ofHost, CompanyHour: ofCompany,
 	})
 }
 
@@ -291,6 +295,32 @@ func TestChallengesOfACompanyAreLimited(t *testing.T) {
 		if _, limited := errors.AsType[*challenge.LimitError](err); limited != (i >= 15) {
 			t.Errorf("challenge %d: %v", i+1, err)
 		}
+	}
+}
+
+func TestLimitsOfChallengesAreSettings(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		ofHost, ofCompany int
+		sent              int // at once
+	}{
+		"host":    {ofHost: 5, ofCompany: 10_000, sent: 2},
+		"company": {ofHost: 10_000, ofCompany: 8, sent: 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := redistest.New(t)
+			h, _ := buildVerifying(t, client)
+			h.start()
+			c := challengerWith(h, client, tt.ofHost, tt.ofCompany)
+			for i := range tt.sent + 1 {
+				sub := h.subscribe(fmt.Sprintf("http://127.0.0.1:1/%d", i))
+				_, err := c.Verify(t.Context(), h.company, sub.UUID)
+				if _, limited := errors.AsType[*challenge.LimitError](err); limited != (i == tt.sent) {
+					t.Errorf("challenge %d: %v", i+1, err)
+				}
+			}
+		})
 	}
 }
 

@@ -71,7 +71,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		Client: client, Operational: operationalStore, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true},
 	})
 	o := Options{
-		Client: client, Events: eventStore, Operational: operationalStore, Subscribers: subs, Certificates: certificate.New(client, sealtest.Keyring(), nil),
+		Client: client, Events: eventStore, Operational: operationalStore, Subscribers: subs, Certificates: certificate.New(certificate.Options{Client: client, Keyring: sealtest.Keyring()}),
 		Health:   health.New(health.Options{Client: client, Operational: operationalStore}),
 		Registry: registry.New(client, sealtest.Keyring(), 0),
 		Policy:   policy, Replica: uuid.NewString(),

@@ -45,7 +45,7 @@ func furnished(t *testing.T) (*bundle, []subscribers.Subscriber) {
 }
 
 func (b *bundle) certificates(keys *seal.Keyring) *certificate.Store {
-	return certificate.New(b.Redis, keys, b.Now)
+	return certificate.New(certificate.Options{Client: b.Redis, Keyring: keys, Now: b.Now})
 }
 
 // sealsOf counts what is stored under each key.

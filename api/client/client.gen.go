@@ -4390,7 +4390,7 @@ type ClientInterface interface {
 
 	// SetSubscriberCertificateWithBody Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4399,7 +4399,7 @@ type ClientInterface interface {
 
 	// SetSubscriberCertificate Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6151,7 +6151,7 @@ func (c *Client) GetSubscriberCertificate(ctx context.Context, uuid SubscriberPa
 
 // SetSubscriberCertificateWithBody Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6170,7 +6170,7 @@ func (c *Client) SetSubscriberCertificateWithBody(ctx context.Context, uuid Subs
 
 // SetSubscriberCertificate Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13754,7 +13754,7 @@ type ClientWithResponsesInterface interface {
 
 	// SetSubscriberCertificateWithBodyWithResponse Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13763,7 +13763,7 @@ type ClientWithResponsesInterface interface {
 
 	// SetSubscriberCertificateWithResponse Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17991,7 +17991,7 @@ func (c *ClientWithResponses) GetSubscriberCertificateWithResponse(ctx context.C
 
 // SetSubscriberCertificateWithBodyWithResponse Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -18006,7 +18006,7 @@ func (c *ClientWithResponses) SetSubscriberCertificateWithBodyWithResponse(ctx c
 
 // SetSubscriberCertificateWithResponse Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -84,7 +84,7 @@ func startPipeline(t *testing.T) api.Options {
 	store := history.New(history.Options{Client: redis, Retention: policy.Retention})
 	subs := subscribers.NewStore(subscribers.StoreOptions{Client: redis, Keyring: sealtest.Keyring()})
 	healths := health.New(health.Options{Client: redis})
-	certificates := certificate.New(redis, sealtest.Keyring(), nil)
+	certificates := certificate.New(certificate.Options{Client: redis, Keyring: sealtest.Keyring()})
 	sender := webhook.NewSender(webhook.SenderOptions{Guard: egress.New(egress.Options{}), Timeout: time.Second, ConnectTimeout: time.Second, Version: "test"})
 	t.Cleanup(sender.Close)
 	copies := registry.New(redis, sealtest.Keyring(), 0)

@@ -131,7 +131,7 @@ func TestRedisWatch(t *testing.T) {
 func TestCertificatesAreCheckedAgainSoon(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	d := &daemon{log: slog.New(slog.DiscardHandler), certificates: certificate.New(server.Client(), nil, nil)}
+	d := &daemon{log: slog.New(slog.DiscardHandler), certificates: certificate.New(certificate.Options{Client: server.Client()})}
 	var ending atomic.Int64
 	server.Kill()
 	if wait := d.checkCertificates(t.Context(), &ending); wait != certificateRetry {

@@ -201,7 +201,7 @@ const mostCertificates = 5
 
 // egressCertificates checks when the client certificates of companies and subscribers expire.
 func (d *doctor) egressCertificates(ctx context.Context) {
-	ending, err := certificate.New(d.redis.Client(), nil, nil).ExpiringBefore(ctx, time.Now().Add(certificateNotice))
+	ending, err := certificate.New(certificate.Options{Client: d.redis.Client()}).ExpiringBefore(ctx, time.Now().Add(certificateNotice))
 	if err != nil {
 		d.problem("make Redis answer, then run this again", "%v", err)
 		return

@@ -86,7 +86,7 @@ func TestDoctor(t *testing.T) {
 		t.Fatal(err)
 	}
 	wantFound(t, found(t, exitOK, args...), map[string]string{"callback URLs": findingOK})
-	certificates := certificate.New(server.Client(), ringOf(t, otherKey), nil)
+	certificates := certificate.New(certificate.Options{Client: server.Client(), Keyring: ringOf(t, otherKey)})
 	if _, err := certificates.Set(t.Context(), developerCompany, clientInput(t)); err != nil { // it ends within the hour
 		t.Fatal(err)
 	}

@@ -409,7 +409,7 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 	if n := sealedUnder(t, client, oldID); n != 0 {
 		t.Errorf("%d are still under the old key", n)
 	}
-	if _, err := certificate.New(client, ringOf(t, before), nil).Set(t.Context(), one.CompanyUUID, clientInput(t)); err != nil { // it ends within the hour
+	if _, err := certificate.New(certificate.Options{Client: client, Keyring: ringOf(t, before)}).Set(t.Context(), one.CompanyUUID, clientInput(t)); err != nil { // it ends within the hour
 		t.Fatal(err)
 	}
 	command(t, "", reencrypt(both)...).want(t, exitOK, "encrypted 1 again\n", "")

@@ -82,7 +82,7 @@ func (d *daemon) openStores(context.Context) error {
 	})
 	d.health = health.New(health.Options{Client: client, Operational: d.operational})
 	d.subscriberRegistry = registry.New(client, d.keyring, 0)
-	d.certificates = certificate.New(client, d.keyring, nil)
+	d.certificates = certificate.New(certificate.Options{Client: client, Keyring: d.keyring, MaxOwn: d.cfg.Limits.Certificates, Full: d.memoryFull})
 	return nil
 }
 
@@ -205,6 +205,7 @@ func (d *daemon) openDispatcher() error {
 	d.challenger = challenge.New(challenge.Options{
 		Client: d.redis.Client(), Subscribers: d.subscribers, Registry: d.subscriberRegistry, Requests: prepared,
 		Send: sender.Send, Limiter: d.limiter, Origin: hostOf(d.publicURL()), Registerer: d.registry,
+		HostHour: d.cfg.Limits.HostHour, CompanyHour: d.cfg.Limits.ChallengeHour,
 	})
 	mailer, err := newMailer(d.cfg)
 	if err != nil {

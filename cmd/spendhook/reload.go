@@ -31,7 +31,7 @@ func (d *daemon) reload(by audit.Actor, address string) (reloaded, error) {
 	done := reloaded{Applied: []string{}, NeedsRestart: []string{}}
 	for _, key := range config.Changed(running, next) {
 		if slices.Contains([]string{"log.level", "egress.allow_cidrs", "egress.addresses"}, key) ||
-			strings.HasPrefix(key, "limits.") && !strings.HasPrefix(key, "limits.contact") {
+			strings.HasPrefix(key, "limits.client_") || slices.Contains([]string{"limits.company_rate", "limits.company_burst", "limits.company_backlog"}, key) {
 			config.Adopt(running, next, key) // the next reload reports the other settings again
 			done.Applied = append(done.Applied, key)
 		} else {

@@ -5,6 +5,7 @@
 package challenge
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -32,7 +33,7 @@ import (
 	"spendhook/subscribers/registry"
 )
 
-// Options configures a Challenger. All but Registerer and Now are required.
+// Options configures a Challenger. All but HostHour, CompanyHour, Registerer and Now are required.
 type Options struct {
 	Client      redis.UniversalClient
 	Subscribers *subscribers.Store
@@ -41,17 +42,11 @@ type Options struct {
 	Send        func(context.Context, webhook.Request) attempt.Result // webhook.Sender.Send
 	Limiter     *ratelimit.Limiter
 	Origin      string // the host name by which CloudEvents receivers know this system
+	HostHour    int    // the most challenges of a host in an hour; 0 means 10
+	CompanyHour int    // the most challenges of a company in an hour; 0 means 30
 	Registerer  prometheus.Registerer
 	Now         func() time.Time // nil: time.Now
 }
-
-// Limits of challenges. In an hour at most the burst and what was gained meanwhile are sent: 10 to a host, of all companies
-// together, of which 6 by one, so that it does not keep the others from verifying; and 30 by a company.
-var (
-	ofHost          = ratelimit.Limit{Name: "challenge", PerSecond: 4.0 / 3600, Burst: 6}
-	ofCompanyAtHost = ratelimit.Limit{Name: "challenge-host", PerSecond: 1.0 / 3600, Burst: 5}
-	ofCompany       = ratelimit.Limit{Name: "challenge-company", PerSecond: 15.0 / 3600, Burst: 15}
-)
 
 // maxAnswer is the maximum size of the answer to a challenge, in bytes.
 const maxAnswer = 1 << 10
@@ -80,10 +75,12 @@ func (e *FailedError) Error() string { return "the receiver is not verified: " +
 // Unwrap makes a FailedError a subscribers.ErrUnverified.
 func (e *FailedError) Unwrap() error { return subscribers.ErrUnverified }
 
-// Challenger is safe for concurrent use. Its methods wait for the receiver, at most for Options.Timeout.
+// Challenger is safe for concurrent use. Its methods wait for the receiver, for 15 s at most.
 type Challenger struct {
 	opts    Options
 	results *prometheus.CounterVec
+
+	ofCompany, ofCompanyAtHost, ofHost ratelimit.Limit
 }
 
 // The values of the label of spendhook_challenges_total.
@@ -95,10 +92,16 @@ const (
 
 // New returns a Challenger.
 func New(o Options) *Challenger {
-	o.Now = clock.Or(o.Now)
-	c := &Challenger{opts: o, results: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
-		Name: "spendhook_challenges_total", Help: "Challenges of callback URLs by result: verified, failed, or limited, which were not sent.",
-	}, []string{"result"})}
+	o.Now, o.HostHour, o.CompanyHour = clock.Or(o.Now), cmp.Or(o.HostHour, 10), cmp.Or(o.CompanyHour, 30)
+	ofOne := o.HostHour * 6 / 10 // so that a company does not keep the others from verifying
+	c := &Challenger{
+		opts:            o,
+		ofCompany:       ratelimit.Hourly("challenge-company", o.CompanyHour, o.CompanyHour/2),
+		ofCompanyAtHost: ratelimit.Hourly("challenge-host", ofOne, ofOne-1),
+		ofHost:          ratelimit.Hourly("challenge", o.HostHour, ofOne),
+		results: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_challenges_total", Help: "Challenges of callback URLs by result: verified, failed, or limited, which were not sent.",
+		}, []string{"result"})}
 	for _, result := range []string{resultVerified, resultFailed, resultLimited} {
 		c.results.WithLabelValues(result)
 	}
@@ -190,7 +193,7 @@ func (c *Challenger) take(ctx context.Context, company, host string) error {
 	for _, of := range []struct {
 		ratelimit.Limit
 		key string
-	}{{ofCompany, company}, {ofCompanyAtHost, company + "/" + host}, {ofHost, host}} {
+	}{{c.ofCompany, company}, {c.ofCompanyAtHost, company + "/" + host}, {c.ofHost, host}} {
 		if may := c.opts.Limiter.Take(ctx, of.Limit, of.key, 1); !may.OK {
 			c.results.WithLabelValues(resultLimited).Inc()
 			return &LimitError{may.RetryAfter}

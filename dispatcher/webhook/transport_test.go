@@ -79,7 +79,7 @@ func (s *strict) certificate(t *testing.T, name string) *certificate.Certificate
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := certificate.New(redistest.New(t), sealtest.Keyring(), nil).Set(t.Context(), uuid.New(), certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)})
+	c, err := certificate.New(certificate.Options{Client: redistest.New(t), Keyring: sealtest.Keyring()}).Set(t.Context(), uuid.New(), certificate.Input{Chain: string(pair.Cert), PrivateKey: string(pair.Key)})
 	if err != nil {
 		t.Fatal(err)
 	}

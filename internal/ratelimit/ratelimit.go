@@ -42,6 +42,11 @@ type Limit struct {
 	Burst     int // at least 1
 }
 
+// Hourly returns a limit of n in any hour, of which burst, 1 to n-1, can come at once.
+func Hourly(name string, n, burst int) Limit {
+	return Limit{Name: name, PerSecond: float64(n-burst) / 3600, Burst: burst}
+}
+
 // costOf is the time in which a bucket gains n tokens.
 func (l Limit) costOf(n int) time.Duration {
 	return time.Duration(float64(n) * float64(time.Second) / l.PerSecond)

@@ -11,6 +11,7 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 	"spendhook/internal/clientcert"
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
@@ -343,4 +345,28 @@ func TestACompanyHidesNoExpiringCertificateOfOthers(t *testing.T) {
 	if len(ending) != 6 || ending[5].Company != other || ending[4].Company != b.Company {
 		t.Errorf("%d: %+v", len(ending), ending)
 	}
+}
+
+// Above the high-water mark there are no more certificates, but one that ends is replaced.
+func TestNoNewCertificatesWhenRedisIsFull(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var full atomic.Bool
+	certificates := certificate.New(certificate.Options{
+		Client: b.Redis, Keyring: sealtest.Keyring(), Now: b.Now,
+		Full: func(company uuid.UUID) bool { return company == b.Company && full.Load() },
+	})
+	in := subscriberstest.ClientCertificate(t, b.Now())
+	of := certificates.Of(b.Create(t, "https://example.com/1").UUID)
+	_, err := of.Set(t.Context(), b.Company, in)
+	noErr(t, err)
+	full.Store(true)
+	_, err = certificates.Of(b.Create(t, "https://example.com/2").UUID).Set(t.Context(), b.Company, in)
+	wantErr(t, err, certificate.ErrFull)
+	_, err = certificates.Set(t.Context(), b.Company, in)
+	wantErr(t, err, certificate.ErrFull)
+	_, err = of.Set(t.Context(), b.Company, in)
+	noErr(t, err)
+	_, err = certificates.Set(t.Context(), uuid.New(), in)
+	noErr(t, err)
 }

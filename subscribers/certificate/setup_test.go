@@ -22,7 +22,7 @@ type bundle struct {
 func setup(t *testing.T) *bundle {
 	t.Helper()
 	b := &bundle{Bundle: subscriberstest.New(t, subscribers.StoreOptions{})}
-	b.certificates = certificate.New(b.Redis, sealtest.Keyring(), b.Now)
+	b.certificates = certificate.New(certificate.Options{Client: b.Redis, Keyring: sealtest.Keyring(), Now: b.Now})
 	return b
 }
 

@@ -1,6 +1,7 @@
 package certificate
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	_ "embed"
@@ -29,13 +30,11 @@ var (
 	ErrNoSubscriber = errors.New("no subscriber for the egress certificate")
 	// ErrTooMany says that as many subscribers of the company have a certificate of their own as may.
 	ErrTooMany = errors.New("too many egress certificates")
+	// ErrFull says that no memory is left for one more certificate; those that there are can be replaced.
+	ErrFull = errors.New("no memory is left for one more egress certificate")
 	// ErrDamaged says that a stored certificate cannot be read.
 	ErrDamaged = errors.New("the stored egress certificate is damaged")
 )
-
-// maxOwn bounds the subscribers of a company with a certificate of their own: a change of any subscriber has
-// every replica read all of them.
-const maxOwn = 100
 
 var (
 	//go:embed lua/set.lua
@@ -66,13 +65,26 @@ func place(company, subscriber uuid.UUID) string {
 type Store struct {
 	client     redis.UniversalClient
 	keys       *seal.Keyring
+	maxOwn     int
+	full       func(company uuid.UUID) bool
 	now        func() time.Time
 	subscriber uuid.UUID // whose certificates they are; uuid.Nil: the companies'
 }
 
-// New returns a Store that seals private keys under the keyring; now is time.Now when nil.
-func New(client redis.UniversalClient, keyring *seal.Keyring, now func() time.Time) *Store {
-	return &Store{client: client, keys: keyring, now: clock.Or(now)}
+// Options configures a Store. Client is required, and for all but ExpiringBefore Keyring, which seals private keys.
+type Options struct {
+	Client  redis.UniversalClient
+	Keyring *seal.Keyring
+	// MaxOwn is how many subscribers of a company may have a certificate of their own: a change of any subscriber has every
+	// replica read all of them. 0 means 100.
+	MaxOwn int
+	Full   func(company uuid.UUID) bool // whether Redis has no memory left for more of a company; nil: never
+	Now    func() time.Time             // nil: time.Now
+}
+
+// New returns a Store.
+func New(o Options) *Store {
+	return &Store{client: o.Client, keys: o.Keyring, maxOwn: cmp.Or(o.MaxOwn, 100), full: o.Full, now: clock.Or(o.Now)}
 }
 
 // Of returns the store of the certificate of one subscriber, which its deliveries present instead of the
@@ -90,7 +102,7 @@ type record struct {
 }
 
 // Set stores or replaces the egress certificate. Every match that starts after Set has returned uses the new
-// certificate. Of a subscriber, the error may be ErrNoSubscriber or ErrTooMany.
+// certificate. The error may be ErrFull, and of a subscriber ErrNoSubscriber or ErrTooMany.
 func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certificate, error) {
 	c, err := in.parse(s.now().UTC().Truncate(time.Millisecond))
 	if err != nil {
@@ -99,6 +111,14 @@ func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certific
 	raw, err := encode(s.keys, company, s.subscriber, c)
 	if err != nil {
 		return nil, err
+	}
+	if s.full != nil && s.full(company) {
+		switch known, err := s.exists(ctx, company); {
+		case err != nil:
+			return nil, err
+		case !known:
+			return nil, ErrFull
+		}
 	}
 	return c, s.set(ctx, company, raw, c.NotAfter.UnixMilli())
 }
@@ -110,7 +130,7 @@ func (s *Store) set(ctx context.Context, company uuid.UUID, raw string, end int6
 	if s.subscriber != uuid.Nil {
 		needed = s.subscriber.String()
 	}
-	done, err := setScript.Run(ctx, s.client, keys, raw, member(company, s.subscriber), end, field, needed, maxOwn).Int()
+	done, err := setScript.Run(ctx, s.client, keys, raw, member(company, s.subscriber), end, field, needed, s.maxOwn).Int()
 	switch {
 	case err != nil:
 		return fmt.Errorf("change egress certificate: %w", err)
@@ -134,13 +154,20 @@ func (s *Store) Get(ctx context.Context, company uuid.UUID) (*Certificate, error
 	return Decode(s.keys, company, s.subscriber, raw)
 }
 
-// Remove removes the egress certificate, or returns ErrNotFound.
-func (s *Store) Remove(ctx context.Context, company uuid.UUID) error {
+func (s *Store) exists(ctx context.Context, company uuid.UUID) (bool, error) {
 	known, err := s.client.HExists(ctx, layout.CompanyKey(company), layout.CertificateFieldOf(s.subscriber)).Result()
 	if err != nil {
-		return fmt.Errorf("read egress certificate: %w", err)
+		return false, fmt.Errorf("read egress certificate: %w", err)
 	}
-	if !known {
+	return known, nil
+}
+
+// Remove removes the egress certificate, or returns ErrNotFound.
+func (s *Store) Remove(ctx context.Context, company uuid.UUID) error {
+	switch known, err := s.exists(ctx, company); {
+	case err != nil:
+		return err
+	case !known:
 		return ErrNotFound
 	}
 	return s.set(ctx, company, "", 0)

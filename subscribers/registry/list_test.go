@@ -100,7 +100,7 @@ func TestListShowsNoSecrets(t *testing.T) {
 	}
 	made, err := b.Store.Create(t.Context(), b.Company, settings)
 	noErr(t, err)
-	_, err = certificate.New(b.Redis, sealtest.Keyring(), nil).Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, time.Now()))
+	_, err = certificate.New(certificate.Options{Client: b.Redis, Keyring: sealtest.Keyring()}).Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, time.Now()))
 	noErr(t, err)
 	copies := b.Registry()
 	for what, list := range map[string]func() ([]subscribers.Subscriber, int, error){

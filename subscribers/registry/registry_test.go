@@ -246,7 +246,7 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 			b := setup(t)
 			wanted := b.companies(t, test.companies, test.subscribers)
 			if test.certificate {
-				certificates := certificate.New(b.Redis, sealtest.Keyring(), b.Now)
+				certificates := certificate.New(certificate.Options{Client: b.Redis, Keyring: sealtest.Keyring(), Now: b.Now})
 				in := subscriberstest.ClientCertificate(t, b.Now())
 				for i, w := range wanted {
 					_, err := certificates.Set(t.Context(), w.Company, in)
@@ -288,7 +288,7 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 // ownCertificates gives each subscriber a certificate of its own and an OAuth.
 func (b *bundle) ownCertificates(t *testing.T, wanted []registry.CompanyVersion) {
 	t.Helper()
-	certificates := certificate.New(b.Redis, sealtest.Keyring(), b.Now)
+	certificates := certificate.New(certificate.Options{Client: b.Redis, Keyring: sealtest.Keyring(), Now: b.Now})
 	in := subscriberstest.ClientCertificate(t, b.Now())
 	for i, w := range wanted {
 		all, err := b.Registry().Current(t.Context(), w.Company)

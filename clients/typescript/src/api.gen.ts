@@ -508,7 +508,7 @@ export interface paths {
         get: operations["getSubscriberCertificate"];
         /**
          * Set a subscriber's own client certificate
-         * @description For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one: 409 `TOO_MANY_CERTIFICATES`.
+         * @description For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
          */
         put: operations["setSubscriberCertificate"];
         post?: never;
