@@ -32,8 +32,8 @@ func (s *Store) Reseal(ctx context.Context, count *reseal.Count) error {
 	return nil
 }
 
-// companies yields the companies with subscribers. It ends after an error.
-func (s *Store) companies(ctx context.Context) iter.Seq2[uuid.UUID, error] {
+// Companies yields the companies with subscribers. It ends after an error.
+func (s *Store) Companies(ctx context.Context) iter.Seq2[uuid.UUID, error] {
 	return func(yield func(uuid.UUID, error) bool) {
 		for p := range partition.Count {
 			of, err := s.opts.Client.SMembers(ctx, layout.CompaniesKey(p)).Result()
@@ -54,7 +54,7 @@ func (s *Store) companies(ctx context.Context) iter.Seq2[uuid.UUID, error] {
 // CheckSigningKeys reads the signing keys of companies with subscribers, at most a given number, and returns how many
 // it read, and how many of them cannot be decrypted.
 func (s *Store) CheckSigningKeys(ctx context.Context, most int) (read, locked int, err error) {
-	for company, err := range s.companies(ctx) {
+	for company, err := range s.Companies(ctx) {
 		if err != nil {
 			return read, locked, err
 		}

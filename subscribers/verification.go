@@ -118,7 +118,7 @@ func (s *Store) ApplyChallenge(ctx context.Context) (n int, err error) {
 }
 
 func (s *Store) requireVerification(ctx context.Context, n *int) error {
-	for company, err := range s.companies(ctx) {
+	for company, err := range s.Companies(ctx) {
 		if err != nil {
 			return err
 		}

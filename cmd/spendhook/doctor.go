@@ -157,6 +157,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	store := subscribers.NewStore(subscribers.StoreOptions{Client: d.redis.Client(), Keyring: ring})
 	d.check(ctx, "signing keys", "", func(ctx context.Context) { d.signingKeys(ctx, store) })
 	d.check(ctx, "callback URLs", "none waits for its verification", func(ctx context.Context) { d.callbackURLs(ctx, store) })
+	d.check(ctx, "receiver tokens", "no receiver fails for want of an access token", func(ctx context.Context) { d.receiverTokens(ctx, store, ring) })
 	d.check(ctx, "canary", "", func(ctx context.Context) { d.canary(ctx, ring) })
 	d.check(ctx, "encryption keys", "all are configured", func(ctx context.Context) {
 		if err := keycheck.Check(ctx, d.redis.Client(), ring); err != nil {
@@ -221,7 +222,7 @@ func (d *doctor) egressCertificates(ctx context.Context) {
 	}
 }
 
-// mostCompanies is how many companies' signing keys are read.
+// mostCompanies is how many companies' signing keys and failing receivers are read.
 const mostCompanies = 1000
 
 // signingKeys checks that the signing keys of companies can be decrypted.
@@ -236,16 +237,6 @@ func (d *doctor) signingKeys(ctx context.Context, store *subscribers.Store) {
 		d.okText = fmt.Sprintf("those of the first %d companies can be decrypted; no more were read", read)
 	default:
 		d.okText = fmt.Sprintf("those of %d companies can be decrypted", read)
-	}
-}
-
-// callbackURLs checks that no subscriber waits for the verification of its callback URL.
-func (d *doctor) callbackURLs(ctx context.Context, store *subscribers.Store) {
-	switch waiting, err := store.CountUnverified(ctx); {
-	case err != nil:
-		d.problem("make Redis answer, then run this again", "%v", err)
-	case waiting > 0:
-		d.warn("have the receivers answer a challenge, then: spendhook subscriber verify <uuid> (docs/receiving.md)", "%d subscribers are not verified, and their deliveries wait", waiting)
 	}
 }
 

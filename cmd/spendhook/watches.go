@@ -189,6 +189,29 @@ func (d *daemon) refusals() []string {
 	return nil
 }
 
+// watchVerification counts the subscribers whose deliveries wait for the verification of their callback URL, once a minute.
+func (d *daemon) watchVerification(ctx context.Context) error {
+	var waiting atomic.Int64
+	d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "spendhook_subscribers_unverified",
+		Help: "Subscribers whose deliveries wait for the verification of their callback URL, shown by the owner of partition 0.",
+	}, func() float64 {
+		if !d.reports() {
+			return 0
+		}
+		return float64(waiting.Load())
+	}))
+	d.background(ctx, func(ctx context.Context) {
+		for ctx.Err() == nil {
+			if n, err := d.subscribers.CountUnverified(ctx); err == nil {
+				waiting.Store(n)
+			}
+			pause.For(ctx, time.Minute)
+		}
+	})
+	return nil
+}
+
 const certificateNotice = 30 * 24 * time.Hour // time before the expiry from which warnings are given
 
 // The interval between checks of the egress certificates, after one that failed and otherwise.

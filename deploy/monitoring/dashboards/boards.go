@@ -106,6 +106,7 @@ var boards = []board{
 			graph("Requests for access tokens of receivers", "cps", query{`sum by (result) (rate(spendhook_receiver_tokens_total[$__rate_interval]))`, "{{result}}"}),
 			graph("Messages to contacts", "short", query{`sum by (channel, result) (increase(spendhook_contact_messages_total[$__rate_interval]))`, "{{channel}} {{result}}"}),
 			graph("Challenges of callback URLs", "short", query{`sum by (result) (increase(spendhook_challenges_total[$__rate_interval]))`, "{{result}}"}),
+			number("Subscribers that are not verified", "short", `sum(spendhook_subscribers_unverified)`),
 			graph("Changes of signing keys", "short", query{`sum by (change) (increase(spendhook_signing_key_changes_total[$__rate_interval]))`, "{{change}}"}),
 			graph("Reads of subscribers with signing keys that cannot be decrypted", "cps", query{`sum(rate(spendhook_signing_keys_locked_total[$__rate_interval]))`, "reads"}),
 			number("Egress certificates that expire soon", "short", `sum(spendhook_egress_certificates_ending)`),

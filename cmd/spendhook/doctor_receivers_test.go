@@ -1,0 +1,60 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"spendhook/api/gen"
+)
+
+// Doctor and metrics name the receivers that get nothing: without an access token, and without a verified URL.
+func TestReceiversThatGetNothingAreNamed(t *testing.T) {
+	t.Parallel()
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = w.Write([]byte(`{"error":"invalid_client"}`))
+	}))
+	t.Cleanup(refusing.Close)
+	url := sharedRedis(t)
+	h := newInstallation(t, url, "")
+	base := "dev: true\nredis: " + url + "\ndelivery: {failing_after: 1}\n"
+	h.settings(t, base)
+	d := h.start(t)
+	sub := gen.SubscriberWithSecret{}
+	create := func(path, oauth string) {
+		t.Helper()
+		body := fmt.Sprintf(`{"name":"n","callbackUrl":"%s/%s","events":["PAYMENT_PAID"]%s}`, refusing.URL, path, oauth)
+		sendWithKey(t, d, "/api/v1/subscribers", body, path, &sub)
+	}
+	create("fails", "")
+	create("token", fmt.Sprintf(`,"oauth":{"tokenUrl":"%s/token","clientId":"c","clientSecret":"secret"}`, refusing.URL))
+	args := []string{"--config", filepath.Join(h.dir, "config.yml"), "--data-dir", h.dir}
+	tokens := func() finding { return found(t, exitOK, args...)["receiver tokens"] }
+	if got := tokens(); got.Result != findingOK {
+		t.Errorf("before the first attempt: %+v", got)
+	}
+	event := fmt.Sprintf(`{"id":"e1","event":"PAYMENT_PAID","companyUuid":"%s","timestamp":"2026-11-30T09:00:00Z","metadata":{}}`, developerCompany)
+	sendWithKey(t, d, "/api/v1/events", event, "emit", &struct{}{})
+	eventually(t, patience, "doctor names the subscriber", func() bool {
+		got := tokens()
+		return got.Result == findingWarning && strings.HasPrefix(got.Message, "subscriber "+sub.UUID.String()+" ") && strings.Contains(got.Message, refusing.URL+"/token")
+	})
+	d.stop(t)
+	h.settings(t, base+"subscribers: {challenge: all}\n")
+	d = h.start(t)
+	eventually(t, patience, "the subscribers wait for their verification", func() bool {
+		waits := found(t, exitOK, args...)["callback URLs"]
+		return strings.HasPrefix(waits.Message, "2 subscribers are not verified")
+	})
+	d.stop(t)
+	d = h.start(t)
+	eventually(t, patience, "the metric counts them", func() bool {
+		_, metrics := get(t, d.admin+"/metrics")
+		return strings.Contains(metrics, "\nspendhook_subscribers_unverified 2\n")
+	})
+}
