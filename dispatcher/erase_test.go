@@ -131,10 +131,19 @@ func TestEraseCompany(t *testing.T) {
 		}
 	}
 
+	keysOf := func(company uuid.UUID) []subscribers.SigningKey {
+		t.Helper()
+		keys, err := h.opts.Subscribers.SigningKeys(t.Context(), company)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return keys
+	}
 	h.client.HSet(t.Context(), layout.CompanyKey(h.company), layout.CertificateField, certificateText, layout.CertificateFieldOf(delivered.UUID), certificateText)
 	ending := partition.Key(h.company, "ec")
 	h.client.ZAdd(t.Context(), ending, redis.Z{Member: h.company.String()}, redis.Z{Member: h.company.String() + "/" + delivered.UUID.String()})
 
+	keys := keysOf(h.company)
 	job, err := h.Redelivery.Erase(t.Context(), h.company)
 	if err != nil {
 		t.Fatal(err)
@@ -174,8 +183,16 @@ func TestEraseCompany(t *testing.T) {
 		t.Errorf("another company's: %+v, %v", e, err)
 	}
 
-	// The company can subscribe and publish again.
+	if _, err := h.opts.Subscribers.SigningKeys(t.Context(), h.company); !errors.Is(err, subscribers.ErrNoSigningKey) {
+		t.Errorf("signing keys: %v", err)
+	}
+	keysOf(other)
+
+	// The company can subscribe and publish again, with other keys.
 	again := h.subscribeTo(h.company, good.URL+"/again", "A")
+	if again := keysOf(h.company); again[0].ID == keys[0].ID {
+		t.Error("the company has its former keys")
+	}
 	h.reachAll(h.emitPrivate(h.company, 1, "A", "more"), again, delivery.StatusDelivered)
 }
 

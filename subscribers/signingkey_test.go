@@ -252,3 +252,23 @@ func TestSigningKeysChangeAtOnce(t *testing.T) {
 		}
 	}
 }
+
+// The keys of a company are forgotten with its last subscriber only: deliveries of a new one are signed.
+func TestForgetSigningKeys(t *testing.T) {
+	t.Parallel()
+	b := setup(t, subscribers.StoreOptions{})
+	sub := b.Create(t, "https://example.com/1")
+	noErr(t, b.Store.Forget(t.Context(), b.Company))
+	_, err := b.Store.SigningKeys(t.Context(), b.Company)
+	noErr(t, err)
+	noErr(t, b.Store.Delete(t.Context(), b.Company, sub.UUID))
+	before := b.Redis.HGet(t.Context(), layout.CompanyKey(b.Company), "v").Val()
+	for range 2 {
+		noErr(t, b.Store.Forget(t.Context(), b.Company))
+	}
+	_, err = b.Store.SigningKeys(t.Context(), b.Company)
+	wantErr(t, err, subscribers.ErrNoSigningKey)
+	if after := b.Redis.HGet(t.Context(), layout.CompanyKey(b.Company), "v").Val(); after <= before {
+		t.Errorf("version %s after %s: replicas keep their copies", after, before)
+	}
+}

@@ -36,12 +36,15 @@ var (
 	pauseLua string
 	//go:embed lua/reseal.lua
 	resealLua string
+	//go:embed lua/forget.lua
+	forgetLua string
 
 	createScript = queues.Script(layout.VersionLua()+layout.CheckLua+createLua, false)
 	updateScript = queues.Script(layout.VersionLua()+operational.Lua()+layout.CheckLua+updateLua, true)
 	deleteScript = queues.Script(layout.VersionLua()+layout.CheckLua+deleteLua, true)
 	pauseScript  = queues.Script(layout.CheckLua+pauseLua, true)
 	resealScript = layout.NewScript(layout.VersionLua() + resealLua)
+	forgetScript = layout.NewScript(layout.VersionLua() + forgetLua)
 )
 
 // StoreOptions are what a Store needs. Client and Keyring are required.
@@ -202,9 +205,9 @@ func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...
 	return nil
 }
 
-// ForgetContacts removes what is known of the contacts of a company, whose subscribers were deleted: who has confirmed, who
-// has unsubscribed, and what they were told.
-func (s *Store) ForgetContacts(ctx context.Context, company uuid.UUID) error {
+// Forget removes what is left of a company whose subscribers were deleted: who of their contacts has confirmed or
+// unsubscribed, and what they were told, and the signing keys, unless it has subscribers again.
+func (s *Store) Forget(ctx context.Context, company uuid.UUID) error {
 	told := layout.ToldKey(partition.Of(company))
 	pairs := s.opts.Client.HScan(ctx, told, 0, company.String()+"/*", 1000).Iterator()
 	err := s.opts.Client.Del(ctx, layout.ContactsKey(company)).Err()
@@ -213,6 +216,10 @@ func (s *Store) ForgetContacts(ctx context.Context, company uuid.UUID) error {
 	}
 	if err = cmp.Or(err, pairs.Err()); err != nil {
 		return fmt.Errorf("forget contacts: %w", err)
+	}
+	keys := []string{layout.CompanyKey(company), layout.URLsKey(company)}
+	if err := forgetScript.Run(ctx, s.opts.Client, keys, layout.SigningKeysField).Err(); err != nil {
+		return fmt.Errorf("forget signing keys: %w", err)
 	}
 	return nil
 }

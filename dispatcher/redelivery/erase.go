@@ -104,7 +104,7 @@ func (s *Service) eraseSubscribers(ctx context.Context, j *Job) (string, error) 
 	if err := s.Certificates.Remove(ctx, j.CompanyUUID); err != nil && !errors.Is(err, certificate.ErrNotFound) {
 		return "", err
 	}
-	return "", s.Subscribers.ForgetContacts(ctx, j.CompanyUUID)
+	return "", s.Subscribers.Forget(ctx, j.CompanyUUID)
 }
 
 // forceAfter is how long the job waits for unreadable events to be quarantined, so that metrics count
