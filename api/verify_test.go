@@ -6,12 +6,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
 	"spendhook/dispatcher/challenge"
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
+	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 )
@@ -31,16 +35,43 @@ func answering(t *testing.T, status int) *httptest.Server {
 	return s
 }
 
-// The way of a subscriber whose URL must be verified, by the API.
-func TestASubscriberIsVerified(t *testing.T) {
-	t.Parallel()
+// verifying is an API where callback URLs must be verified, and the Redis of its subscribers.
+func verifying(t *testing.T) (*harness, redis.UniversalClient) {
+	t.Helper()
 	client := redistest.New(t)
-	h := setupOn(t, client, func(o *Options) {
-		domain := domainWith(t, redistest.New(t), slog.New(slog.DiscardHandler), egress.New(egress.Options{AllowLoopback: true}),
+	return setupOn(t, redistest.New(t), func(o *Options) {
+		domain := domainWith(t, client, slog.New(slog.DiscardHandler), egress.New(egress.Options{AllowLoopback: true}),
 			subscribers.StoreOptions{Policy: callback.Policy{AllowHTTP: true}, Challenge: subscribers.ChallengeNew})
 		o.Subscribers, o.Registry, o.Health, o.Certificates = domain.Subscribers, domain.Registry, domain.Health, domain.Certificates
 		o.Dispatcher, o.Inspector, o.Challenger, o.Publisher, o.Events = domain.Dispatcher, domain.Inspector, domain.Challenger, domain.Publisher, domain.Events
+	}), client
+}
+
+// A challenge that cannot be signed is not sent, and says nothing about the receiver.
+func TestASubscriberWithLockedSecretsIsNotChallenged(t *testing.T) {
+	t.Parallel()
+	h, client := verifying(t)
+	var requests atomic.Int64
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	t.Cleanup(receiver.Close)
+	elsewhere := subscribers.NewStore(subscribers.StoreOptions{
+		Client: client, Keyring: sealtest.Ring("lost"), Policy: callback.Policy{AllowHTTP: true}, Challenge: subscribers.ChallengeNew,
 	})
+	sub, err := elsewhere.Create(t.Context(), h.company, subscribers.Settings{Name: new("n"), CallbackURL: &receiver.URL, Events: new([]string{"A"})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := "/api/v1/subscribers/" + sub.UUID.String()
+	h.call("POST", path+"/verify", "").want(http.StatusServiceUnavailable, "SECRETS_LOCKED")
+	if got := as[gen.Subscriber](h.call("GET", path, "").want(http.StatusOK)).Verification; got.State != "unverified" || got.ChallengedAt != nil || requests.Load() != 0 {
+		t.Errorf("%+v, after %d requests", got, requests.Load())
+	}
+}
+
+// The way of a subscriber whose URL must be verified, by the API.
+func TestASubscriberIsVerified(t *testing.T) {
+	t.Parallel()
+	h, _ := verifying(t)
 	good, silent := answering(t, http.StatusNoContent), httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	t.Cleanup(silent.Close)
 	made := as[gen.Subscriber](h.call("POST", "/api/v1/subscribers", `{"name":"A","callbackUrl":"`+silent.URL+`","events":["A"]}`).want(http.StatusCreated))

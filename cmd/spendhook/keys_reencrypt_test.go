@@ -103,7 +103,7 @@ func everythingStored(t *testing.T, server *redistest.Server, dir string) []byte
 			t.Fatal(err)
 		}
 	}
-	if files < 4 { // RDB, AOF's base and increment, SQLite
+	if files < 5 { // RDB, AOF's base and increment, the spend database, the history
 		t.Fatalf("only %d files", files)
 	}
 	return all.Bytes()
@@ -113,7 +113,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--rdbcompression", "no"}})
 	key := seal.NewKeyText()
-	h := newInstallation(t, server.URL(), "encryption: {key: "+key+"}\ndelivery: {sign_ed25519: true, schedule: [1h]}\n")
+	h := newInstallation(t, server.URL(), "encryption: {key: "+key+"}\ndelivery: {sign_ed25519: true, schedule: [100ms]}\nhistory: {enabled: true}\n")
 	d := h.start(t)
 
 	// A receiver that repeats what it was sent, and fails, so that it is kept.
@@ -180,10 +180,12 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		}
 	}
 	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 5", "")
-	eventually(t, patience, "all attempts are recorded", func() bool {
+	eventually(t, patience, "all attempts are recorded, and written to the history", func() bool {
 		var list gen.DeliveryList
-		status, _, text := d.do(t, http.MethodGet, "/api/v1/deliveries?status=RETRYING&size=100", "")
-		return status == http.StatusOK && json.Unmarshal([]byte(text), &list) == nil && len(list.Content) == 15
+		status, _, text := d.do(t, http.MethodGet, "/api/v1/deliveries?status=DEAD&size=100", "")
+		_, metrics := get(t, d.admin+"/metrics")
+		return status == http.StatusOK && json.Unmarshal([]byte(text), &list) == nil && len(list.Content) == 15 &&
+			strings.Contains(metrics, "\nspendhook_history_events_total 5\n")
 	})
 	signing, err := subscribers.NewStore(subscribers.StoreOptions{Client: server.Client(), Keyring: ringOf(t, key)}).SigningKeys(t.Context(), sub.CompanyUUID)
 	if err != nil {
