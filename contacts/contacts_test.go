@@ -828,7 +828,7 @@ func TestACompanyThatIsErasedIsForgotten(t *testing.T) {
 	t.Parallel()
 	b := setup(t, usual(), ops)
 	b.confirmAll()
-	b.noErr(b.Store.ForgetContacts(t.Context(), b.Company))
+	b.noErr(b.Store.Forget(t.Context(), b.Company))
 	if b.states() != "unconfirmed" {
 		t.Error(b.states())
 	}

@@ -2,7 +2,9 @@ package dispatcher
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/internal/redistest"
+	"spendhook/subscribers"
 )
 
 // Bad events are out of the way in one command: what waits is cancelled, and what is under way, once it has failed.
@@ -66,6 +69,60 @@ func TestDeliveriesThatMatchAreCancelled(t *testing.T) {
 	h.reachAll(good, paused, delivery.StatusCancelled)
 	if _, err := h.Redelivery.Retry(t.Context(), h.company, bad[0]+"."+failing.UUID.String()); err != nil {
 		t.Errorf("sent after all: %v", err)
+	}
+}
+
+// While a receiver is busy, most events wait in the log or in memory, and have no deliveries. They are cancelled, too.
+func TestEventsThatWaitInTheLogAreCancelled(t *testing.T) {
+	t.Parallel()
+	for name, receivers := range map[string]int{"one receiver": 1, "two": 2} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := build(t, redistest.New(t), func(o *Options) {
+				o.Sender = testSender(time.Minute)
+				o.Concurrency = 64
+			})
+			h.start()
+			release := make(chan struct{})
+			done := sync.OnceFunc(func() { close(release) })
+			t.Cleanup(done)
+			busy := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+				<-release
+				w.WriteHeader(http.StatusNoContent)
+			})
+			var subs []subscribers.Subscriber
+			for i := range receivers {
+				subs = append(subs, h.subscribeTo(h.company, fmt.Sprintf("%s/%d", busy.URL, i), "BAD", "GOOD"))
+			}
+			first := h.emitType("BAD", 1)
+			eventually(t, func() bool { return busy.count() == receivers }, "the first attempts are under way")
+			bad, good := h.emitType("BAD", 300), h.emitType("GOOD", 3)
+			if _, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{
+				Kind: redelivery.JobCancel, Company: h.company, Filter: store.Filter{EventTypes: []string{"BAD"}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+			for _, sub := range subs {
+				h.reachAll(bad[150:], sub, delivery.StatusCancelled)
+			}
+			done()
+			h.reachAll(append(good, first...), subs[0], delivery.StatusDelivered)
+			for _, sub := range subs {
+				sent := 0
+				for _, id := range bad {
+					switch d := h.deliveryOf(id, sub); d.Status {
+					case delivery.StatusDelivered:
+						sent++
+					case delivery.StatusCancelled:
+					default:
+						t.Errorf("%s: %+v", id, d.Record)
+					}
+				}
+				if sent > 100 {
+					t.Errorf("%d of 300 were sent", sent)
+				}
+			}
+		})
 	}
 }
 

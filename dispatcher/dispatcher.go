@@ -170,7 +170,7 @@ func New(o Options) *Dispatcher {
 	d.Backlog = backlog.New(o.Client, o.Policy.DeadRetention, d.Queue.SkippedSince)
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
-		Certificates: o.Certificates, Archive: o.Archive, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Forget: o.Forget, Free: o.Free,
+		Certificates: o.Certificates, Archive: o.Archive, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Forget: o.Forget, Free: o.Free, Spill: d.admission.Spill,
 		Now: given, NewID: uuid.New, Page: o.JobPage, Attempt: o.Sender.Timeout() + 10*time.Second, Logger: o.Logger,
 	})
 	d.chains = newChains()

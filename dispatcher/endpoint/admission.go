@@ -187,7 +187,8 @@ func (a *Admission) decide(d *Delivery, c *company, e *endpoint) Decision {
 	case len(e.waiting) == 0 && e.inFlight < a.limit(e) && !full:
 		return Start
 	case e.inFlight == 0 && (a.limit(e) == 0 || !full), // only the end of an attempt starts a waiting delivery
-		!d.Alone && a.expectedWait(e) > maxWait:
+		!d.Alone && a.expectedWait(e) > maxWait,
+		a.o.Now().Before(c.spills):
 		return OverflowShare
 	default:
 		return Wait

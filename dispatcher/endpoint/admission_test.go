@@ -869,3 +869,24 @@ func TestWaitingDeliveriesOfASilentEndpointOverflow(t *testing.T) {
 	f.Skipped(id(1))
 	f.wantLater(later, OverflowShare)
 }
+
+// For a while, nothing of a company waits in memory for an endpoint, and what waited leaves it.
+func TestSpill(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{Places: 64, PerEndpoint: 2})
+	f.alone = true
+	f.Busy(id(1), slices.Values([]uuid.UUID{id(9)}))
+	f.enter(1, 9, Start)
+	first, _ := f.enter(1, 9, Start)
+	_, waiting := f.enter(1, 9, Wait)
+	f.Spill(id(1))
+	f.Spill(id(2))
+	if got := <-waiting; got != OverflowShare {
+		t.Errorf("what waited: %d", got)
+	}
+	f.enter(1, 9, OverflowShare)
+	f.Leave(first, answered)
+	f.enter(1, 9, Start)
+	f.now = f.now.Add(spillTime)
+	f.enter(1, 9, Wait)
+}

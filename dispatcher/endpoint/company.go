@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/google/uuid"
 )
@@ -21,6 +22,7 @@ type company struct {
 	skipped  *list.Element // in Admission.skipped; nil: the company is not in the list
 	matching int           // events that are to be matched; they have places too
 	all      []uuid.UUID   // its endpoints, of the last call of Busy
+	spills   time.Time     // until then, no delivery waits in memory for its endpoint
 }
 
 // Busy notes the endpoints of a company, in any order, and reports whether no delivery that waits in memory for one of them
@@ -57,6 +59,34 @@ func (a *Admission) overflowSlow(c *company) (overflowed []decided) {
 			overflowed = append(overflowed, a.overflowAll(c, e, decided{decision: OverflowShare}))
 		}
 	}
+	return overflowed
+}
+
+// spillTime is how long Spill holds.
+const spillTime = 15 * time.Second
+
+// Spill has the deliveries of a company that wait in memory for their endpoints overflow, for 15 seconds. So its events do
+// not wait in the log until its endpoints are less busy, but are matched.
+func (a *Admission) Spill(company uuid.UUID) {
+	for _, w := range a.spill(company) {
+		w.call()
+	}
+}
+
+func (a *Admission) spill(id uuid.UUID) (overflowed []decided) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	c := a.companies[id]
+	if c == nil || a.stopped { // nothing of it waits
+		return nil
+	}
+	c.spills = a.o.Now().Add(spillTime)
+	for _, endpoint := range c.all {
+		if e := a.endpoints[endpoint]; e != nil {
+			overflowed = append(overflowed, a.overflowAll(c, e, decided{decision: OverflowShare}))
+		}
+	}
+	a.updateHolding(c)
 	return overflowed
 }
 

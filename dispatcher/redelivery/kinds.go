@@ -45,8 +45,8 @@ func (r *BulkRequest) Matching() (store.Filter, error) {
 // JobRetry attempts them again, each with a fresh schedule. It skips deliveries with an attempt under way, and
 // those whose subscriber is disabled or was deleted.
 //
-// JobCancel cancels those that wait for an attempt. It looks a second time when attempts that are under way have ended,
-// for those that failed and still match.
+// JobCancel cancels those that wait for an attempt, also those of events that are not matched yet. It looks again when
+// attempts that are under way have ended, for those that failed and still match.
 //
 // A dry run over few deliveries is completed when Bulk returns. The error may be that of Matching, subscribers.ErrNotFound,
 // delivery.ErrSubscriberDisabled, publish.ErrStorageFull or ErrTooManyJobs.
@@ -146,6 +146,20 @@ func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 		writes = append(writes, writeOf(d.Ref, &d.Record, &next))
 	}
 	return page.Next, s.redeliver(ctx, j, len(page.Items), writes)
+}
+
+// cancelAll cancels the deliveries that wait, again and again until the events of before the call have their deliveries.
+func (s *Service) cancelAll(ctx context.Context, j *Job) (string, error) {
+	s.Spill(j.CompanyUUID)
+	next, err := s.walk(ctx, j, false)
+	if next != "" || err != nil {
+		return next, err
+	}
+	matched, err := s.Events.Matched(ctx, j.CompanyUUID, *j.Filter.To)
+	if err == nil && !matched {
+		j.Cursor, err = "", errHeld
+	}
+	return "", err
 }
 
 // awaitAttempts waits until attempts that were under way when the job looked have ended, so that its next look finds

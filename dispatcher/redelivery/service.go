@@ -42,6 +42,7 @@ type Options struct {
 	Quarantine   *quarantine.Store
 	Forget       func(ctx context.Context, company uuid.UUID) error // removes the name of an erased company; nil: nothing
 	Free         func(company uuid.UUID) int64                      // bytes of Redis below its high-water mark; nil: no limit
+	Spill        func(company uuid.UUID)                            // endpoint.Admission.Spill of the replica that runs the company's jobs
 	Now          func() time.Time                                   // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
 	Attempt      time.Duration // the longest that an attempt takes until it is recorded, nearly always

@@ -165,8 +165,10 @@ func (s *Schedule) offer(c *company) {
 }
 
 func (c *company) hasWork() bool {
-	return len(c.again) > 0 || c.last > c.read || len(c.ready) > 0 || len(c.jobs) > 0 && c.job == uuid.Nil
+	return c.hasMore() || c.hasJob()
 }
+
+func (c *company) hasJob() bool { return len(c.jobs) > 0 && c.job == uuid.Nil }
 
 // Events notes that a company has events up to a place in its log.
 func (s *Schedule) Events(id uuid.UUID, last float64) {
@@ -481,7 +483,7 @@ func (s *Schedule) Next(now time.Time, budget, quantum int, shares map[uuid.UUID
 			want = min(want, float64(quantum))
 		}
 		heap.Pop(&s.turns)
-		if want < 1 {
+		if want < 1 && !c.hasJob() { // a job needs no place
 			s.leaveOut(c, now.Add(awayMost))
 			away = append(away, c.id)
 			continue
@@ -515,7 +517,7 @@ func (t *Turn) cost(c *company) float64 {
 func (s *Schedule) turn(c *company, now time.Time, want float64) Turn {
 	t := Turn{Company: c.id, Partition: c.partition, After: c.read, Last: c.last, KnownTo: c.known, Unplaced: c.unplaced()}
 	c.taken++
-	if len(c.jobs) > 0 && c.job == uuid.Nil && (c.taken%jobTurn == 0 || !c.hasMore()) {
+	if c.hasJob() && (c.taken%jobTurn == 0 || !c.hasMore() || want < 1) {
 		c.job, t.Job = c.jobs[0], c.jobs[0]
 		c.jobs = c.jobs[1:]
 	}

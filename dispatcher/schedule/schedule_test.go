@@ -571,6 +571,27 @@ func TestJobs(t *testing.T) {
 	}
 }
 
+// A company that holds its share runs its jobs: they may be what frees its places.
+func TestAJobNeedsNoPlace(t *testing.T) {
+	t.Parallel()
+	f := setup(t)
+	f.Load(7, id(1), 0, 10, 1, 0, 0)
+	f.Job(id(1), id(8), f.now, 0)
+	full := map[uuid.UUID]int{id(1): 0}
+	turns, away := f.Next(f.now, 100, 50, full, 100)
+	if len(turns) != 1 || turns[0].Job != id(8) || turns[0].Events != 0 || len(away) != 0 {
+		t.Fatalf("%+v, left out: %v", turns, away)
+	}
+	f.Served(turns[0], Answer{Last: 10}, f.now)
+	if turns, away = f.Next(f.now, 100, 50, full, 100); len(turns) != 0 || !slices.Equal(away, []uuid.UUID{id(1)}) {
+		t.Fatalf("while the job runs: %+v, left out: %v", turns, away)
+	}
+	f.Again(id(1))
+	if turn := f.one(); turn.Events < 10 {
+		t.Errorf("%+v", turn)
+	}
+}
+
 // A company of which nothing is left to know is forgotten, and a partition that has another owner.
 func TestForgotten(t *testing.T) {
 	t.Parallel()

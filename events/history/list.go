@@ -3,11 +3,14 @@ package history
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/events"
 	"spendhook/events/layout"
@@ -281,6 +284,23 @@ func (l *listing) add(e *events.Stored) bool {
 	e.Body = nil
 	l.items = append(l.items, *e)
 	return true
+}
+
+// Matched reports whether the events of a company that were accepted until a time have been matched with its subscribers.
+// It learns that up to half a second late.
+func (r *Reader) Matched(ctx context.Context, company uuid.UUID, until time.Time) (bool, error) {
+	cursor, err := r.client.HGet(ctx, layout.StateKey(company), "cursor").Result()
+	if errors.Is(err, redis.Nil) {
+		cursor, err = "0", nil
+	}
+	var left int64
+	if err == nil {
+		left, err = r.client.ZCount(ctx, layout.IndexKey(company), "("+cursor, "("+strconv.FormatInt(until.UnixMilli()+1, 10)).Result()
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: read how far events are matched: %w", events.ErrUnavailable, err)
+	}
+	return left == 0, nil
 }
 
 const walkName = "events of a company"
