@@ -158,6 +158,7 @@ func receiving() []testCase {
 		}},
 		{"a v1a signature", testV1a},
 		{"a challenge", testChallenge},
+		{"a handshake of CloudEvents", testHandshake},
 		{"a thin event", func(r *run) {
 			e := r.raw("application/json", "")
 			e.body = fmt.Appendf(nil, `{"id":%q,"companyUuid":%q,"event":"PAYMENT_PAID","timestamp":"2026-11-20T09:30:00.000Z","url":"https://api.example.com/api/v1/events/x"}`, e.id, company)
@@ -291,6 +292,52 @@ func testChallenge(r *run) {
 		r.failf("a forged challenge was answered")
 	}
 	r.never(e)
+}
+
+// testHandshake asks as the daemon does, and as others do. A second program knows no origin.
+func testHandshake(r *run) {
+	r.ask(r.program, http.MethodOptions, daemonOrigin, true)
+	r.ask(r.program, http.MethodOptions, strings.ToUpper(daemonOrigin), true)
+	for _, from := range []string{"evil.example.com", daemonOrigin + ".example.com", "*", ""} {
+		r.ask(r.program, http.MethodOptions, from, false)
+	}
+	r.ask(r.program, http.MethodGet, daemonOrigin, false)
+	p, err := r.startProgram(r.ctx, map[string]string{"SPENDHOOK_ORIGIN": ""})
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	defer p.kill()
+	r.ask(p, http.MethodOptions, daemonOrigin, false)
+	r.ask(p, http.MethodOptions, "", false)
+}
+
+// ask makes the handshake, and checks whether the program consents.
+func (r *run) ask(p *program, method, from string, want bool) {
+	if r.err != nil {
+		return
+	}
+	req, err := http.NewRequestWithContext(r.ctx, method, p.url+hookPath, http.NoBody)
+	if err != nil {
+		r.fail(err)
+		return
+	}
+	req.Header.Set("WebHook-Request-Origin", from)
+	req.Header.Set("WebHook-Request-Rate", "120")
+	resp, err := p.http.Do(req)
+	if err != nil {
+		r.failf("%s from %q: %w", method, from, err)
+		return
+	}
+	_ = resp.Body.Close()
+	status, origin, rate := http.StatusMethodNotAllowed, "", ""
+	if want {
+		status, origin, rate = http.StatusOK, daemonOrigin, "*"
+	}
+	got := resp.Header
+	if resp.StatusCode != status || got.Get("WebHook-Allowed-Origin") != origin || got.Get("WebHook-Allowed-Rate") != rate || got.Get("Allow") != http.MethodPost {
+		r.failf("%s from %q was answered %d, with %v", method, from, resp.StatusCode, got)
+	}
 }
 
 func testBodies(r *run) {

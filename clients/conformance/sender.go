@@ -26,6 +26,8 @@ import (
 const (
 	// origin is not where the program listens: it must not trust the Host header.
 	origin = "https://hooks.example.com"
+	// daemonOrigin is how the daemon names itself in the handshake of CloudEvents.
+	daemonOrigin = "spendhook.example.com"
 	// hookPath has what a library may decode by mistake.
 	hookPath = "/hooks/caf%C3%A9%2Fbar?tenant=a%20b&x=1+2"
 )

@@ -5,6 +5,7 @@
 //
 //	SPENDHOOK_SECRET                          signing secrets, separated by spaces; may be empty
 //	SPENDHOOK_JWKS, ORIGIN                    address of the published keys, and the start of the callback URL; may be empty
+//	SPENDHOOK_ORIGIN                          the origin whose handshake of CloudEvents is answered; may be empty
 //	SPENDHOOK_URL, SPENDHOOK_SUBSCRIBER       the daemon, and the subscriber whose feed is read
 //	SPENDHOOK_TOKEN                           an access token, or else
 //	SPENDHOOK_CLIENT_ID, …_CLIENT_SECRET      credentials of an OAuth client
@@ -16,6 +17,7 @@
 //
 //	POST /hooks and below     deliveries. The work on an event notes its id in the same transaction. It fails twice for
 //	                          an event whose metadata have "fail": true
+//	OPTIONS /hooks and below  the handshake of CloudEvents
 //	GET  /inbox               a JSON array of the ids that were worked on, in that order
 //	POST /catchup             reads the feed, then answers {"missing": n}; 500 if that failed
 //	POST /emit                sends a JSON array of events, then answers with the array of results {id, status, error?};
@@ -148,7 +150,7 @@ func (s *suite) end() {
 func (s *suite) startProgram(ctx context.Context, more map[string]string) (*program, error) {
 	env := map[string]string{
 		"SPENDHOOK_SECRET": strings.Join([]string{s.daemon.sender.secrets[0], spareSecret}, " "),
-		"SPENDHOOK_JWKS":   s.daemon.url + keysPath, "ORIGIN": origin,
+		"SPENDHOOK_JWKS":   s.daemon.url + keysPath, "ORIGIN": origin, "SPENDHOOK_ORIGIN": daemonOrigin,
 		"SPENDHOOK_URL": s.daemon.url, "SPENDHOOK_SUBSCRIBER": subscriber, "SPENDHOOK_TOKEN": "",
 		"SPENDHOOK_CLIENT_ID": clientID, "SPENDHOOK_CLIENT_SECRET": clientSecret,
 		"DATABASE": s.database, "PORT": "0",

@@ -51,7 +51,8 @@ class Program:
         url = env.get("SPENDHOOK_URL")
         self.emitter = Emitter(url, **access) if url else None
         feed = Feed(url, subscriber=env["SPENDHOOK_SUBSCRIBER"], **access) if url else None
-        self.inbox = Inbox(verifier=verifier, store=store, work=self.work, feed=feed)
+        origin = env.get("SPENDHOOK_ORIGIN")
+        self.inbox = Inbox(verifier=verifier, store=store, work=self.work, feed=feed, origin=origin)
         self.hooks = wsgi_app(self.inbox)
         self.failures: dict[str, int] = {}
         self.lock = threading.Lock()

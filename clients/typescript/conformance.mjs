@@ -30,6 +30,7 @@ const inbox = new Inbox({
   store,
   work,
   feed: env.SPENDHOOK_URL ? new Feed({ ...access, subscriber: env.SPENDHOOK_SUBSCRIBER }) : undefined,
+  origin: env.SPENDHOOK_ORIGIN,
   failed: (error) => console.error(error.message),
 });
 

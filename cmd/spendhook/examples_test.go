@@ -43,7 +43,7 @@ func testReceiver(t *testing.T, name string, command ...string) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) {
 		t.Parallel()
-		d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\nsubscribers: {challenge: new}\n").start(t)
+		d := newInstallation(t, sharedRedis(t), "delivery: {schedule: [100ms]}\nsubscribers: {challenge: new}\npublic_url: https://spend.example.com\n").start(t)
 		e := &exampleReceiver{command: command, inbox: t.TempDir(), daemon: d}
 		sub := e.register(t)
 
@@ -54,12 +54,17 @@ func testReceiver(t *testing.T, name string, command ...string) {
 		d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
 		e.awaits(t, "evt_0", "evt_1", "evt_2")
 		e.judges(t)
+		e.refusesOthers(t)
+		e.handshake(t, sub, http.StatusUnprocessableEntity)
 		stop()
 
 		d.cli(t, "", "subscriber", "pause", sub).want(t, exitOK, "", "")
 		d.cli(t, eventLines(3, 2, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 2", "")
+		e.env = []string{"SPENDHOOK_ORIGIN=Spend.Example.COM"} // the daemon asks as spend.example.com
 		e.start(t, sub)
 		e.awaits(t, "evt_3", "evt_4")
+		e.refusesOthers(t)
+		e.handshake(t, sub, http.StatusOK)
 		if strings.Count(e.lines.String(), "received evt_0\n") != 1 {
 			t.Errorf("the feed repeated what was known:\n%s", e.lines.String())
 		}
@@ -241,6 +246,35 @@ func (e *exampleReceiver) judges(t *testing.T) {
 	for _, at := range []string{"", "now", "\xb2"} { // the last is a superscript two in ISO 8859-1
 		if got := e.post(t, "none", at, "v1,AAAA", []byte("{}")); got != http.StatusUnauthorized {
 			t.Errorf("with the timestamp %q: answered %d", at, got)
+		}
+	}
+}
+
+// handshake changes the format of the deliveries, for which the daemon makes the handshake of CloudEvents with the program.
+func (e *exampleReceiver) handshake(t *testing.T, subscriber string, want int) {
+	t.Helper()
+	status, _, body := e.daemon.do(t, http.MethodPatch, "/api/v1/subscribers/"+subscriber, `{"format":"cloudevents","callbackUrl":"`+e.url+`"}`)
+	if status != want || (want != http.StatusOK) != strings.Contains(body, "CHALLENGE_FAILED") {
+		t.Errorf("the handshake: %d, want %d: %s", status, want, body)
+	}
+}
+
+// refusesOthers checks that the program agrees in the handshake of CloudEvents to no other system.
+func (e *exampleReceiver) refusesOthers(t *testing.T) {
+	t.Helper()
+	for _, origin := range []string{"evil.example.com", "*", ""} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, e.url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("WebHook-Request-Origin", origin)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := resp.Header; resp.StatusCode != http.StatusMethodNotAllowed || got.Get("Allow") != "POST" || got.Get("WebHook-Allowed-Origin") != "" {
+			t.Errorf("a handshake from %q: answered %d, with %v", origin, resp.StatusCode, got)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestLibraryWithADaemon(t *testing.T) {
 	}
 	var worked idList
 	box, err := inbox.New(inbox.Options[any]{
-		Verifier: verifier, Store: &inbox.MemoryStore[any]{}, Feed: &inbox.Feed{API: api, Subscriber: subscriber.UUID},
+		Verifier: verifier, Store: &inbox.MemoryStore[any]{}, Feed: &inbox.Feed{API: api, Subscriber: subscriber.UUID}, Origin: hostOf(d.api),
 		Work: func(_ context.Context, e *inbox.Event, _ any) error {
 			if e.Type != "PAYMENT_PAID" || e.Sequence == 0 || string(e.Metadata) != `{"amount":12.50}` || e.CompanyUUID != subscriber.CompanyUUID.String() {
 				t.Errorf("%+v", e)
@@ -99,6 +99,10 @@ func TestLibraryWithADaemon(t *testing.T) {
 	}
 	emit("evt_5")
 	awaits("evt_1", "evt_2", "evt_3", "evt_4", "evt_5")
+	// The change of the format is verified by the handshake of CloudEvents.
+	if status, _, body := d.do(t, http.MethodPatch, "/api/v1/subscribers/"+subscriber.UUID.String(), `{"format":"cloudevents"}`); status != http.StatusOK {
+		t.Errorf("the handshake: %d, %s", status, body)
+	}
 }
 
 // idList is a list for several goroutines.

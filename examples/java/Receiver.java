@@ -35,6 +35,7 @@ public final class Receiver {
   private static final Path INBOX = Path.of(setting("INBOX", "inbox"));
   private static final List<String> SECRETS = // two while a secret rotates
       List.of(setting("SPENDHOOK_SECRET", "").trim().split(" +"));
+  private static final String ORIGIN = setting("SPENDHOOK_ORIGIN", ""); // the host name of the daemon
 
   public static void main(String[] args) throws Exception {
     if (SECRETS.get(0).isEmpty()) {
@@ -63,6 +64,10 @@ public final class Receiver {
    */
   private static void receive(HttpExchange exchange) throws IOException {
     try (exchange) {
+      if (exchange.getRequestMethod().equals("OPTIONS")) {
+        exchange.sendResponseHeaders(handshake(exchange), -1);
+        return;
+      }
       byte[] body = exchange.getRequestBody().readNBytes(MAX_BODY + 1);
       int status = answer(exchange, body);
       byte[] text = status == 200 ? challenge(body).getBytes(StandardCharsets.UTF_8) : new byte[0];
@@ -71,6 +76,20 @@ public final class Receiver {
         exchange.getResponseBody().write(text);
       }
     }
+  }
+
+  /**
+   * Answers the daemon that asks, in the format cloudevents, whether it may deliver. It is not signed,
+   * so nobody else gets consent.
+   */
+  private static int handshake(HttpExchange exchange) {
+    exchange.getResponseHeaders().set("Allow", "POST");
+    if (ORIGIN.isEmpty() || !ORIGIN.equalsIgnoreCase(header(exchange, "WebHook-Request-Origin"))) {
+      return 405;
+    }
+    exchange.getResponseHeaders().set("WebHook-Allowed-Origin", ORIGIN);
+    exchange.getResponseHeaders().set("WebHook-Allowed-Rate", "*");
+    return 200;
   }
 
   /**

@@ -35,6 +35,7 @@ export async function receive(verified) {
 export async function serve(accepted) {
   await mkdir(inbox, { recursive: true, mode: 0o700 });
   const server = createServer(async (req, res) => {
+    if (req.method === "OPTIONS") return handshake(req, res);
     const [status, text] = await answer(req, accepted);
     res.writeHead(status).end(text);
   });
@@ -69,6 +70,15 @@ async function answer(req, accepted) {
     return [500]; // Spendhook retries
   }
   return [204];
+}
+
+// handshake answers the daemon that asks, in the format cloudevents, whether it may deliver. It is not signed, so nobody else
+// gets consent.
+function handshake(req, res) {
+  const origin = env.SPENDHOOK_ORIGIN;
+  const agreed = origin && req.headers["webhook-request-origin"]?.toLowerCase() === origin.toLowerCase();
+  const consent = { "WebHook-Allowed-Origin": origin, "WebHook-Allowed-Rate": "*" };
+  res.writeHead(agreed ? 200 : 405, { Allow: "POST", ...(agreed && consent) }).end();
 }
 
 // challenge returns the text that the answer to a challenge repeats; undefined for any other message. Answer no

@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 MAX_BODY = 1 << 20  # larger than the body of any delivery
 INBOX = os.environ.get("INBOX", "inbox")
 SECRETS = os.environ.get("SPENDHOOK_SECRET", "").split()  # two while a secret rotates
+ORIGIN = os.environ.get("SPENDHOOK_ORIGIN", "")  # the host name of the daemon
 
 
 def verified(headers, body):
@@ -89,8 +90,18 @@ class Receiver(BaseHTTPRequestHandler):
             return self.answer(500)  # Spendhook retries
         self.answer(204)
 
-    def answer(self, status, text=""):
+    def do_OPTIONS(self):
+        """Answers the daemon that asks, in the format cloudevents, whether it may deliver. It is not
+        signed, so nobody else gets consent."""
+        headers = {"Allow": "POST"}
+        if not ORIGIN or self.headers.get("WebHook-Request-Origin", "").lower() != ORIGIN.lower():
+            return self.answer(405, headers=headers)
+        self.answer(200, headers={**headers, "WebHook-Allowed-Origin": ORIGIN, "WebHook-Allowed-Rate": "*"})
+
+    def answer(self, status, text="", headers={}):
         self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
         if status != 204:
             self.send_header("Content-Length", str(len(text)))
         self.end_headers()

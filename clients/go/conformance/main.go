@@ -93,6 +93,7 @@ func (p *program) open(ctx context.Context, env func(string) string) error {
 	}
 	o := inbox.Options[*sql.Tx]{
 		Verifier: verifier, Store: store, Work: p.work, Failed: func(err error) { fmt.Fprintln(os.Stderr, err) },
+		Origin: env("SPENDHOOK_ORIGIN"),
 	}
 	if url := env("SPENDHOOK_URL"); url != "" {
 		if o.Feed, err = feed(url, env("SPENDHOOK_SUBSCRIBER"), options); err != nil {

@@ -37,5 +37,5 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	http.Handle("POST /hooks", box)
+	http.Handle("/hooks", box)
 }

@@ -14,7 +14,7 @@
 //		},
 //	})
 //	...
-//	http.Handle("POST /hooks", box)
+//	http.Handle("/hooks", box) // without a method: the handshake of CloudEvents is OPTIONS
 //
 // The id of an event is noted in the transaction in which Work does its work. So a repeated delivery, a crash, or
 // the feed, which has all events, changes the database once. Other effects of Work, such as a mail, may be repeated
@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -61,6 +62,9 @@ type Options[T any] struct {
 	Work func(ctx context.Context, e *Event, tx T) error
 	// Feed is what CatchUp, FillGaps and Follow read; nil: nothing.
 	Feed *Feed
+	// Origin is the host name of the daemon, as WebHook-Request-Origin has it: that of its public_url. A receiver of the
+	// format cloudevents agrees to deliveries from there. "": it agrees to none, because the handshake is not signed.
+	Origin string
 	// Failed is called with the reason of each answer 500 or 503, and of each pause of FillGaps and Follow. nil: not called. It must be
 	// safe for concurrent use.
 	Failed func(error)
@@ -88,8 +92,13 @@ func New[T any](o Options[T]) (*Inbox[T], error) {
 
 // ServeHTTP answers a delivery: 204 when the event was worked on, now or before; 200 with the text of a challenge; 401
 // for a signature that is not valid; 413 for a body of more than 1 MiB; 503 while the keys cannot be read; 500 if
-// the store or the work failed. After 500 and 503 Spendhook delivers again.
+// the store or the work failed. After 500 and 503 Spendhook delivers again. The handshake of CloudEvents from Origin is
+// answered 200, any other request that is no POST 405.
 func (i *Inbox[T]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodPost {
+		i.handshake(w, r)
+		return
+	}
 	status, answer := i.receive(w, r)
 	if answer != "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -97,6 +106,17 @@ func (i *Inbox[T]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, answer)
+}
+
+// handshake agrees to deliveries if the daemon asks for that (CloudEvents, HTTP 1.1 Web Hooks for Event Delivery 1.0, 4).
+func (i *Inbox[T]) handshake(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", http.MethodPost)
+	if r.Method != http.MethodOptions || i.o.Origin == "" || !strings.EqualFold(r.Header.Get("WebHook-Request-Origin"), i.o.Origin) {
+		http.Error(w, "only POST is allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	w.Header().Set("WebHook-Allowed-Origin", i.o.Origin)
+	w.Header().Set("WebHook-Allowed-Rate", "*")
 }
 
 func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, answer string) {

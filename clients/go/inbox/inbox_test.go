@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -106,6 +107,40 @@ func TestInbox(t *testing.T) {
 	}
 	if e := b.worked[1]; e.ID != "pay-2" || e.Type != "" || e.Metadata != nil || string(e.Body) != "no JSON" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// The handshake of CloudEvents is answered with consent to the daemon alone.
+func TestHandshake(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, &MemoryStore[any]{}, nil)
+	for _, c := range []struct {
+		origin, method, from string
+		want                 int
+	}{
+		{"hooks.example.com", http.MethodOptions, "hooks.example.com", 200},
+		{"hooks.example.com", http.MethodOptions, "Hooks.Example.COM", 200},
+		{"hooks.example.com", http.MethodOptions, "evil.example.com", 405},
+		{"hooks.example.com", http.MethodOptions, "*", 405},
+		{"hooks.example.com", http.MethodOptions, "", 405},
+		{"hooks.example.com", http.MethodGet, "hooks.example.com", 405},
+		{"", http.MethodOptions, "hooks.example.com", 405},
+		{"", http.MethodOptions, "", 405},
+	} {
+		b.o.Origin = c.origin
+		r := httptest.NewRequestWithContext(t.Context(), c.method, "/hooks", http.NoBody)
+		r.Header.Set("WebHook-Request-Origin", c.from)
+		w := httptest.NewRecorder()
+		b.ServeHTTP(w, r)
+		want := http.Header{"Allow": {"POST"}}
+		if c.want == http.StatusOK {
+			want["Webhook-Allowed-Origin"], want["Webhook-Allowed-Rate"] = []string{c.origin}, []string{"*"}
+		}
+		w.Header().Del("Content-Type")
+		w.Header().Del("X-Content-Type-Options")
+		if w.Code != c.want || !maps.EqualFunc(w.Header(), want, slices.Equal) {
+			t.Errorf("%+v: %d %v", c, w.Code, w.Header())
+		}
 	}
 }
 

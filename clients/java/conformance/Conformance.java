@@ -135,7 +135,7 @@ final class Conformance {
   }
 
   private static <T> void serve(Store<T> store, Work<T> work, Callable<List<String>> worked) throws IOException {
-    Inbox.Builder<T> builder = Inbox.builder(verifier(), store, work);
+    Inbox.Builder<T> builder = Inbox.builder(verifier(), store, work).origin(setting("SPENDHOOK_ORIGIN"));
     Emitter emitter = null;
     if (!setting("SPENDHOOK_URL").isEmpty()) {
       builder.feed(feed());

@@ -45,9 +45,9 @@ def wsgi_app(inbox: Inbox[Any]) -> Callable[[Environ, StartResponse], Iterable[b
 
 
 def flask_view(inbox: Inbox[Any]) -> Callable[..., Any]:
-    """Returns a view of Flask: `app.add_url_rule("/hooks", view_func=flask_view(inbox), methods=["POST"])`. Its
-    endpoint is named "spendhook"; for several inboxes give several ones: `add_url_rule("/hooks", "ledger",
-    flask_view(inbox), …)`.
+    """Returns a view of Flask: `app.add_url_rule("/hooks", view_func=flask_view(inbox), methods=["POST", "OPTIONS"])`.
+    Without OPTIONS, Flask answers the handshake of CloudEvents itself, and it fails. The endpoint of the view is named
+    "spendhook"; for several inboxes give several ones: `add_url_rule("/hooks", "ledger", flask_view(inbox), …)`.
     """
     import flask
 
@@ -68,9 +68,10 @@ def flask_view(inbox: Inbox[Any]) -> Callable[..., Any]:
 def asgi_app(inbox: Inbox[Any]) -> Callable[[Scope, Receive, Send], Awaitable[None]]:
     """Returns an ASGI application that answers each request by the inbox, in a thread, since stores block.
 
-    It works alone, or as a route of Starlette, `Route("/hooks", asgi_app(inbox), methods=["POST"])`, and FastAPI,
-    `app.add_route("/hooks", asgi_app(inbox), methods=["POST"])`. Do not mount it: a mount redirects `/hooks` to
-    `/hooks/`, and Spendhook follows no redirects. The event loop must be that of asyncio.
+    It works alone, or as a route of Starlette, `Route("/hooks", asgi_app(inbox))`, and FastAPI,
+    `app.add_route("/hooks", asgi_app(inbox))`: without methods, since the handshake of CloudEvents is OPTIONS. Do not
+    mount it: a mount redirects `/hooks` to `/hooks/`, and Spendhook follows no redirects. The event loop must be that of
+    asyncio.
     """
     return _AsgiApp(inbox)
 
@@ -131,6 +132,7 @@ def _headers(response: Response, text: bytes) -> list[tuple[str, str]]:
     if response.status == 204:
         return []
     return [
+        *response.headers,
         ("Content-Type", "text/plain; charset=utf-8"),
         ("X-Content-Type-Options", "nosniff"),
         ("Content-Length", str(len(text))),

@@ -19,6 +19,7 @@ from ._verifier import Verifier
 T = TypeVar("T")
 
 TOO_LARGE = Response(413, "the body is too large")
+_NO_POST = Response(405, "only POST is allowed", (("Allow", "POST"),))
 
 _FOLLOW_WAIT = 20  # seconds for which one request waits for an event
 _MAX_PAUSE = 60.0
@@ -48,16 +49,27 @@ class Inbox(Generic[T]):
     again. Other effects, such as a mail, may then be repeated. Work must be done within 15 seconds, and be safe for
     concurrent use.
 
+    `origin` is the host name of the daemon, as WebHook-Request-Origin has it: that of its public_url. A receiver of the
+    format "cloudevents" agrees to deliveries from there. Without it, it agrees to none, because the handshake is not
+    signed.
+
     Failures are logged by the logger "spendhook", without the content of events.
     """
 
     def __init__(
-        self, *, verifier: Verifier, store: Store[T], work: Callable[[Event, T], None], feed: Feed | None = None
+        self,
+        *,
+        verifier: Verifier,
+        store: Store[T],
+        work: Callable[[Event, T], None],
+        feed: Feed | None = None,
+        origin: str | None = None,
     ) -> None:
         self._verifier = verifier
         self._store = store
         self._work = work
         self._feed = feed
+        self._origin = origin
         self._chain = Chain()
 
     def handle(self, request: Request) -> Response:
@@ -65,8 +77,11 @@ class Inbox(Generic[T]):
 
         204: the event was worked on, now or before. 200: the text of a challenge. 401: a signature is missing or not
         valid. 413: the body has more than 1 MiB. 503: the keys cannot be read. 500: the store or the work failed.
-        After 500 and 503 Spendhook delivers again.
+        After 500 and 503 Spendhook delivers again. The handshake of CloudEvents from the origin is answered 200, any
+        other request that is no POST 405.
         """
+        if request.method != "POST":
+            return self._handshake(request)
         if len(request.body) > MAX_BODY:
             return TOO_LARGE
         try:
@@ -90,6 +105,16 @@ class Inbox(Generic[T]):
         if added:
             self._chain.delivered(event.sequence, number_of(request.header("webhook-previous")))
         return Response(204)
+
+    def _handshake(self, request: Request) -> Response:
+        """Agrees to deliveries if the daemon asks for that (CloudEvents, HTTP 1.1 Web Hooks for Event Delivery, 4)."""
+        asked = request.header("webhook-request-origin") or ""
+        if request.method != "OPTIONS" or not self._origin or asked.lower() != self._origin.lower():
+            return _NO_POST
+        return Response(
+            200,
+            headers=(("Allow", "POST"), ("WebHook-Allowed-Origin", self._origin), ("WebHook-Allowed-Rate", "*")),
+        )
 
     def catch_up(self) -> Progress:
         """Reads the feed from where the last reading ended, and works on the events that the inbox lacks.

@@ -47,10 +47,11 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """The answer to a request. `body` is plain text, or empty."""
+    """The answer to a request. `body` is plain text, or empty; `headers` are pairs of a name and a value."""
 
     status: int
     body: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import io
 import logging
 import threading
 import unittest
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 from wsgiref.simple_server import make_server
 from wsgiref.util import setup_testing_defaults
@@ -28,6 +28,7 @@ from spendhook import (
 )
 from support import SECRET, Clock, delivery, event_body, needs
 
+ORIGIN = "spendhook.example.com"
 URL = "/hooks/caf%C3%A9%2Fbar?tenant=a%20b&x=1+2"
 
 
@@ -35,7 +36,8 @@ class Recording(Inbox[None]):
     """An inbox that notes what an adapter passes."""
 
     def __init__(self) -> None:
-        super().__init__(verifier=Verifier(secrets=[SECRET], now=Clock()), store=MemoryStore(), work=self.work_on)
+        verifier = Verifier(secrets=[SECRET], now=Clock())
+        super().__init__(verifier=verifier, store=MemoryStore(), work=self.work_on, origin=ORIGIN)
         self.requests: list[Request] = []
         self.worked: list[str] = []
 
@@ -47,10 +49,15 @@ class Recording(Inbox[None]):
         return super().handle(request)
 
 
+def lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers}
+
+
 class AdapterTests:
     """Each adapter answers these requests in the same way."""
 
     inbox: Recording
+    answered: dict[str, str]  # the headers of the last answer, by their names in lower case
     url = URL
     send: Callable[[str, str, dict[str, str], bytes], tuple[int, bytes]]
     assertEqual: Callable[..., None]
@@ -71,9 +78,17 @@ class AdapterTests:
 
     def test_refusals_and_challenges(self) -> None:
         self.assertEqual(self.send("POST", URL, {}, b"")[0], 401)
-        self.assertEqual(self.send("GET", URL, {}, b"")[0], 401)
+        self.assertEqual(self.send("GET", URL, {}, b"")[0], 405)
         body = event_body("c", {"challenge": "YCNQ2-é"}, "SUBSCRIBER_CHALLENGE")
         self.assertEqual(self.post(delivery("c", body)), (200, "YCNQ2-é".encode()))
+
+    def test_a_handshake_of_cloud_events(self) -> None:
+        self.assertEqual(self.send("OPTIONS", URL, {"WebHook-Request-Origin": ORIGIN}, b""), (200, b""))
+        self.assertEqual(self.answered["webhook-allowed-origin"], ORIGIN)
+        self.assertEqual(self.answered["allow"], "POST")
+        self.assertEqual(self.send("OPTIONS", URL, {"WebHook-Request-Origin": "evil.example.com"}, b"")[0], 405)
+        self.assertEqual(self.answered.get("webhook-allowed-origin"), None)
+        self.assertEqual(self.answered["allow"], "POST")
 
     def test_large_bodies(self) -> None:
         self.assertEqual(self.post(delivery("a", b" " * MAX_BODY))[0], 204)
@@ -102,6 +117,7 @@ class WsgirefTest(AdapterTests, AdapterTest):
         try:
             connection.request(method, url, body, headers)
             response = connection.getresponse()
+            self.answered = lower(response.getheaders())
             return response.status, response.read()
         finally:
             connection.close()
@@ -154,13 +170,15 @@ class FlaskTest(AdapterTests, AdapterTest):
         import flask
 
         self.app = flask.Flask("test")
-        self.app.add_url_rule("/hooks/<path:rest>", view_func=flask_view(self.inbox), methods=["GET", "POST"])
+        methods = ["GET", "POST", "OPTIONS"]
+        self.app.add_url_rule("/hooks/<path:rest>", view_func=flask_view(self.inbox), methods=methods)
 
     def send(self, method: str, url: str, headers: dict[str, str], body: bytes) -> tuple[int, bytes]:
         environ = {"REQUEST_URI": url}  # as servers do; the test client makes another one
         response = self.app.test_client().open(
             url, method=method, headers=headers, data=body, environ_overrides=environ
         )
+        self.answered = lower(response.headers.items())
         return response.status_code, response.data
 
     def test_a_body_that_was_read_before(self) -> None:
@@ -193,6 +211,7 @@ class AsgiTest(AdapterTests, AdapterTest):
             {"type": "http.request", "body": body[half:]},
         ]
         first, second = self.run_app(scope, chunks)
+        self.answered = lower((name.decode(), value.decode()) for name, value in first["headers"])
         return first["status"], second["body"]
 
     def run_app(self, scope: dict[str, Any], messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -240,9 +259,7 @@ class StarletteTest(AdapterTests, AdapterTest):
         from starlette.applications import Starlette
         from starlette.routing import Route
 
-        routes = [
-            Route(path, asgi_app(self.inbox), methods=["POST", "GET"]) for path in ("/hooks", "/hooks/{rest:path}")
-        ]
+        routes = [Route(path, asgi_app(self.inbox)) for path in ("/hooks", "/hooks/{rest:path}")]
         app = Starlette(routes=routes)
         started = threading.Event()
 
@@ -267,6 +284,7 @@ class StarletteTest(AdapterTests, AdapterTest):
         try:
             connection.request(method, url, body, headers)
             response = connection.getresponse()
+            self.answered = lower(response.getheaders())
             return response.status, response.read()
         finally:
             connection.close()

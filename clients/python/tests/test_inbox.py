@@ -147,6 +147,24 @@ class InboxTest(unittest.TestCase):
             self.assertEqual(self.inbox.handle(delivery("odd", body)).status, 204)
         self.assertEqual(self.worked(), ["odd"])
 
+    def test_a_handshake_of_cloud_events(self) -> None:
+        def asked(origin: str | None, asking: str, method: str = "OPTIONS") -> Response:
+            verifier = Verifier(secrets=[SECRET], now=Clock())
+            inbox = Inbox(verifier=verifier, store=self.store, work=self.work, origin=origin)
+            return inbox.handle(Request(method, "/hooks", {"WebHook-Request-Origin": asking}, b""))
+
+        name = "hooks.example.com"
+        consent = (("Allow", "POST"), ("WebHook-Allowed-Origin", name), ("WebHook-Allowed-Rate", "*"))
+        refusal = Response(405, "only POST is allowed", (("Allow", "POST"),))
+        for asking in (name, "Hooks.Example.COM"):
+            self.assertEqual(asked(name, asking), Response(200, "", consent))
+        for asking in ("evil.example.com", "*", ""):
+            self.assertEqual(asked(name, asking), refusal)
+        self.assertEqual(asked(name, name, "GET"), refusal)
+        for asking in (name, ""):
+            self.assertEqual(asked(None, asking), refusal)
+        self.assertEqual(asked("", ""), refusal)
+
     def test_other_bodies(self) -> None:
         for n, body in enumerate((
             b"", b"no JSON", b"[1]", b"null", b"NaN", b'{"event":NaN}', b"[" * 20000, b'{"a":' * 20000, b"\xff\xfe\x00", b"\xef\xbb\xbf{}",

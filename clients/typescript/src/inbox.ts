@@ -19,6 +19,11 @@ export interface InboxOptions<T> {
   work: (event: WebhookEvent, transaction: T) => unknown;
   /** What catchUp, fillGaps and follow read. */
   feed?: Feed;
+  /**
+   * The host name of the daemon, as WebHook-Request-Origin has it: that of its public_url. A receiver of the format
+   * "cloudevents" agrees to deliveries from there. Without it, it agrees to none, because the handshake is not signed.
+   */
+  origin?: string | undefined;
   /** Called with the reason of each answer 500 or 503, and of each pause of fillGaps and follow. Without it they are not reported. */
   failed?: (error: Error) => void;
 }
@@ -56,9 +61,11 @@ export class Inbox<T> {
   /**
    * Answers a delivery; it does not throw. 204: the event was worked on, now or before. 200: the text of a challenge. 401:
    * a signature is missing or not valid. 413: the body has more than 1 MiB. 503: the keys cannot be read. 500: the store or
-   * the work failed. After 500 and 503 Spendhook delivers again.
+   * the work failed. After 500 and 503 Spendhook delivers again. The handshake of CloudEvents from the origin is answered 200,
+   * any other request that is no POST 405.
    */
   async handle(request: WebhookRequest): Promise<WebhookResponse> {
+    if (request.method !== "POST") return this.#handshake(request);
     if (request.body.length > maxBody) return { status: 413, body: "the body is too large" };
     try {
       await this.#options.verifier.verify(request);
@@ -163,6 +170,15 @@ export class Inbox<T> {
     } catch (error) {
       throw new Error(`event ${id}: ${messageOf(error)}`, { cause: error });
     }
+  }
+
+  /** Agrees to deliveries if the daemon asks for that (CloudEvents, HTTP 1.1 Web Hooks for Event Delivery 1.0, 4). */
+  #handshake({ method, headers }: WebhookRequest): WebhookResponse {
+    const { origin } = this.#options;
+    const from = new Fields(headers).value("webhook-request-origin");
+    if (method !== "OPTIONS" || !origin || from.toLowerCase() !== origin.toLowerCase())
+      return { status: 405, body: "only POST is allowed", headers: { allow: "POST" } };
+    return { status: 200, body: "", headers: { allow: "POST", "webhook-allowed-origin": origin, "webhook-allowed-rate": "*" } };
   }
 
   /** Works on an event, and moves the cursor, unless the event is known. */

@@ -12,8 +12,8 @@ export type NodeHandler = (request: NodeRequest, response: ServerResponse, next?
 const maxDrain = 2 * maxBody; // bytes of a body that is too large, which are read so that its sender sees the answer
 
 /**
- * Returns a request listener for `createServer(nodeHandler(inbox))`, or a handler for Express: `app.post("/hooks",
- * nodeHandler(inbox))`.
+ * Returns a request listener for `createServer(nodeHandler(inbox))`, or a handler for Express: `app.all("/hooks",
+ * nodeHandler(inbox))`. With app.post, Express answers OPTIONS itself, and the handshake of CloudEvents fails.
  *
  * The signature covers the bytes of the body, so no middleware may have parsed them: in Express, mount the handler before
  * express.json(), or use express.raw() for its path. Otherwise an error is thrown, or passed to `next`.
@@ -59,8 +59,8 @@ async function readBody(request: IncomingMessage): Promise<Buffer | null> {
   return size > maxBody ? null : Buffer.concat(chunks);
 }
 
-function send(response: ServerResponse, { status, body }: WebhookResponse): void {
+function send(response: ServerResponse, { status, body, headers = {} }: WebhookResponse): void {
   if (status === 413) response.setHeader("connection", "close"); // some of the body may be left
   if (body) response.setHeader("content-type", "text/plain; charset=utf-8").setHeader("x-content-type-options", "nosniff");
-  response.writeHead(status).end(body);
+  response.writeHead(status, headers).end(body);
 }

@@ -17,6 +17,8 @@ export interface WebhookResponse {
   status: number;
   /** A text, or "". */
   body: string;
+  /** Header fields; without it there are none. */
+  headers?: Readonly<Record<string, string>>;
 }
 
 /** The largest body that is taken, in bytes: larger than that of any delivery. */

@@ -88,6 +88,22 @@ test("a challenge is answered and not stored", async () => {
   assert.equal(events.length, 0);
 });
 
+test("a handshake of CloudEvents", async () => {
+  const asked = async (origin: string | undefined, from: string, method = "OPTIONS") => {
+    const inbox = new Inbox({ verifier, store: new MemoryStore(), work: () => assert.fail("no event"), origin });
+    return inbox.handle({ method, url: "/hooks", headers: { "WebHook-Request-Origin": from }, body: Buffer.alloc(0) });
+  };
+  const name = "hooks.example.com";
+  const consent = { allow: "POST", "webhook-allowed-origin": name, "webhook-allowed-rate": "*" };
+  for (const from of [name, "Hooks.Example.COM"])
+    assert.deepEqual(await asked(name, from), { status: 200, body: "", headers: consent });
+  const refusal = { status: 405, body: "only POST is allowed", headers: { allow: "POST" } };
+  for (const from of ["evil.example.com", "*", ""]) assert.deepEqual(await asked(name, from), refusal);
+  assert.deepEqual(await asked(name, name, "GET"), refusal);
+  for (const from of [name, ""]) assert.deepEqual(await asked(undefined, from), refusal);
+  assert.deepEqual(await asked("", ""), refusal);
+});
+
 test("bodies of other formats", async () => {
   const { events, status } = made();
   const cloud = '{"specversion":"1.0","id":"other","type":"PAYMENT_PAID","time":"2026-11-20T09:30:00Z","data":{}}';

@@ -71,6 +71,37 @@ test("Express: a route, and a mount with a router", async (t) => {
   assert.deepEqual(worked, ["pay-1"]);
 });
 
+test("a handshake of CloudEvents", async (t) => {
+  const inbox = new Inbox({
+    verifier: new Verifier({ secrets: [secret] }),
+    store: new MemoryStore(),
+    work: () => {},
+    origin: "spendhook.example.com",
+  });
+  const handler = nodeHandler(inbox);
+  const app = express();
+  app.all("/hooks", handler);
+  app.all("/raw", express.raw({ type: "*/*" }), handler);
+  app.all("/json", express.json(), handler);
+  for (const [listener, path] of [
+    [handler, "/hooks"],
+    [app, "/hooks"],
+    [app, "/raw"],
+    [app, "/json"],
+  ] as const) {
+    const served = await serve(listener);
+    t.after(served.close);
+    for (const [from, status, origin] of [
+      ["spendhook.example.com", 200, "spendhook.example.com"],
+      ["evil.example.com", 405, null],
+    ] as const) {
+      const answer = await fetch(served.url + path, { method: "OPTIONS", headers: { "webhook-request-origin": from } });
+      const { headers } = answer;
+      assert.deepEqual([answer.status, headers.get("webhook-allowed-origin"), headers.get("allow")], [status, origin, "POST"]);
+    }
+  }
+});
+
 test("Express: a body that was parsed is an error", async (t) => {
   const { inbox, worked } = made();
   const app = express();

@@ -60,6 +60,10 @@ func Run(verify Verify) error {
 // the inbox: Spendhook waits 15 s for an answer.
 func receive(box inbox, secrets []string, verify Verify) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodOptions {
+			handshake(w, r)
+			return
+		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 		if err != nil {
 			http.Error(w, "the body cannot be read", http.StatusBadRequest)
@@ -80,6 +84,19 @@ func receive(box inbox, secrets []string, verify Verify) http.HandlerFunc {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
+}
+
+// handshake answers the daemon that asks, in the format cloudevents, whether it may deliver. It is not signed, so nobody else
+// gets consent.
+func handshake(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Allow", http.MethodPost)
+	origin := os.Getenv("SPENDHOOK_ORIGIN")
+	if origin == "" || !strings.EqualFold(r.Header.Get("WebHook-Request-Origin"), origin) {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	w.Header().Set("WebHook-Allowed-Origin", origin)
+	w.Header().Set("WebHook-Allowed-Rate", "*")
 }
 
 // challenge returns the text that the answer to a challenge repeats; "" for any other message. Answer no challenge whose

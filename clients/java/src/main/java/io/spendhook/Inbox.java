@@ -2,6 +2,7 @@ package io.spendhook;
 
 import java.io.IOException;
 import java.time.Duration;
+import java.util.Map;
 import java.util.Objects;
 import java.util.function.Consumer;
 import java.util.regex.Pattern;
@@ -31,6 +32,7 @@ public final class Inbox<T> {
   private final Store<T> store;
   private final Work<T> work;
   private final Feed feed; // null: none
+  private final String origin; // "": none
   private final Consumer<Throwable> onError;
   private final Pause pause;
   private final Chain chain = new Chain();
@@ -40,6 +42,7 @@ public final class Inbox<T> {
     store = b.store;
     work = b.work;
     feed = b.feed;
+    origin = b.origin;
     onError = b.onError;
     this.pause = pause;
   }
@@ -58,14 +61,18 @@ public final class Inbox<T> {
   }
 
   /**
-   * Receives a delivery. It does not throw.
+   * Receives a delivery, or a handshake of CloudEvents. It does not throw.
    *
    * @param request the request, with the bytes of its body, or the first {@link #MAX_BODY} + 1 of them
    * @return the answer: 204 if the event is stored and was worked on, now or before; 200 with a text for a challenge; 401 if
    *     the message is not valid; 413 if the body is too large; 503 if the keys cannot be read; 500 if the store or the
-   *     work failed. After a 5xx Spendhook sends the event again
+   *     work failed. After a 5xx Spendhook sends the event again. A handshake from the {@link Builder#origin} is answered 200,
+   *     any other request that is no POST 405
    */
   public Response handle(Request request) {
+    if (!request.method().equals("POST")) {
+      return handshake(request);
+    }
     if (request.body().length > MAX_BODY) {
       return new Response(413, "the body is larger than 1 MiB");
     }
@@ -84,6 +91,15 @@ public final class Inbox<T> {
     }
     Event event = Event.of(id.strip(), number(request.header("webhook-sequence")), request.body());
     return receive(event, number(request.header("webhook-previous")));
+  }
+
+  /** Agrees to deliveries if the daemon asks for that (CloudEvents, HTTP 1.1 Web Hooks for Event Delivery 1.0, 4). */
+  private Response handshake(Request request) {
+    boolean agreed = !origin.isEmpty() && origin.equalsIgnoreCase(request.header("webhook-request-origin"));
+    if (!agreed || !request.method().equals("OPTIONS")) {
+      return new Response(405, "only POST is allowed", Map.of("Allow", "POST"));
+    }
+    return new Response(200, "", Map.of("Allow", "POST", "WebHook-Allowed-Origin", origin, "WebHook-Allowed-Rate", "*"));
   }
 
   private Response receive(Event event, Long previous) {
@@ -281,6 +297,7 @@ public final class Inbox<T> {
     private final Store<T> store;
     private final Work<T> work;
     private Feed feed;
+    private String origin = "";
     private Consumer<Throwable> onError = e -> LOG.log(System.Logger.Level.WARNING, e.getMessage(), e);
 
     private Builder(Verifier verifier, Store<T> store, Work<T> work) {
@@ -297,6 +314,18 @@ public final class Inbox<T> {
      */
     public Builder<T> feed(Feed feed) {
       this.feed = feed;
+      return this;
+    }
+
+    /**
+     * Sets the origin from which a receiver of the format {@code cloudevents} agrees to deliveries. By default it agrees to
+     * none, because the handshake is not signed.
+     *
+     * @param origin the host name of the daemon, as {@code WebHook-Request-Origin} has it: that of its {@code public_url}
+     * @return this
+     */
+    public Builder<T> origin(String origin) {
+      this.origin = Objects.requireNonNull(origin);
       return this;
     }
 

@@ -30,6 +30,7 @@ public final class InboxHandler implements HttpHandler {
       String url = exchange.getRequestURI().toString(); // as it was in the request line
       Response response = inbox.handle(new Request(exchange.getRequestMethod(), url, exchange.getRequestHeaders(), body));
       byte[] text = response.body().getBytes(StandardCharsets.UTF_8);
+      response.headers().forEach(exchange.getResponseHeaders()::set);
       exchange.sendResponseHeaders(response.status(), text.length == 0 ? -1 : text.length);
       if (text.length > 0) {
         exchange.getResponseBody().write(text);

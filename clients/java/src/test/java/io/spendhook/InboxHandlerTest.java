@@ -19,9 +19,15 @@ final class InboxHandlerTest {
     return HttpClient.newHttpClient().send(request.POST(body).build(), HttpResponse.BodyHandlers.ofString());
   }
 
+  private static HttpResponse<String> options(int port, String from) throws Exception {
+    HttpRequest.Builder request = HttpRequest.newBuilder(URI.create("http://127.0.0.1:" + port + "/hooks"));
+    request.header("WebHook-Request-Origin", from).method("OPTIONS", HttpRequest.BodyPublishers.noBody());
+    return HttpClient.newHttpClient().send(request.build(), HttpResponse.BodyHandlers.ofString());
+  }
+
   static void serves() throws Exception {
     List<Event> worked = new ArrayList<>();
-    Inbox<?> inbox = Inbox.builder(InboxTest.verifier(), new MemoryStore(), (event, t) -> worked.add(event)).build();
+    Inbox<?> inbox = Inbox.builder(InboxTest.verifier(), new MemoryStore(), (event, t) -> worked.add(event)).origin("spendhook.example.com").build();
     HttpServer server = HttpServer.create(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 0);
     server.createContext("/hooks", new InboxHandler(inbox));
     server.start();
@@ -41,6 +47,14 @@ final class InboxHandlerTest {
       HttpRequest.BodyPublisher large = HttpRequest.BodyPublishers.ofByteArray(new byte[Inbox.MAX_BODY + 1]);
       equal(413, send(port, message, HttpRequest.BodyPublishers.fromPublisher(large)).statusCode()); // without Content-Length
       equal(1, worked.size());
+
+      answer = options(port, "spendhook.example.com");
+      equal(200, answer.statusCode());
+      equal(List.of("spendhook.example.com"), answer.headers().allValues("WebHook-Allowed-Origin"));
+      equal(List.of("POST"), answer.headers().allValues("Allow"));
+      answer = options(port, "evil.example.com");
+      equal(405, answer.statusCode());
+      equal(List.of(), answer.headers().allValues("WebHook-Allowed-Origin"));
     } finally {
       server.stop(0);
     }

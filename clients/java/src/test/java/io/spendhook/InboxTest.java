@@ -126,7 +126,7 @@ final class InboxTest {
   static void refusesWhatIsNotSigned() throws Exception {
     Fixture f = new Fixture(null);
     equal(401, f.inbox.handle(with(signed("pay-1", "{}"), "webhook-id", "pay-2")).status());
-    equal(401, f.inbox.handle(new Request("GET", "/", Map.of(), new byte[0])).status());
+    equal(401, f.inbox.handle(new Request("POST", "/", Map.of(), new byte[0])).status());
     equal(List.of(), f.ids());
     equal(List.of(), f.errors);
   }
@@ -144,6 +144,29 @@ final class InboxTest {
     equal(new Response(200, "YCNQ2"), f.inbox.handle(signed("challenge-1", body)));
     equal(401, f.inbox.handle(with(signed("challenge-1", body), "webhook-signature", "v1,AAAA")).status());
     equal(List.of(), f.ids());
+  }
+
+  private static Response handshake(String origin, String method, String from) {
+    Inbox<?> inbox = Inbox.builder(verifier(), new MemoryStore(), (e, t) -> {}).origin(origin).build();
+    return inbox.handle(new Request(method, "/hooks", Map.of("WebHook-Request-Origin", List.of(from)), new byte[0]));
+  }
+
+  static void agreesToTheDaemonAlone() {
+    String name = "hooks.example.com";
+    Response consent =
+        new Response(200, "", Map.of("Allow", "POST", "WebHook-Allowed-Origin", name, "WebHook-Allowed-Rate", "*"));
+    for (String from : List.of(name, "Hooks.Example.COM")) {
+      equal(consent, handshake(name, "OPTIONS", from));
+    }
+    Response refusal = new Response(405, "only POST is allowed", Map.of("Allow", "POST"));
+    for (String from : List.of("evil.example.com", "*", "")) {
+      equal(refusal, handshake(name, "OPTIONS", from));
+    }
+    equal(refusal, handshake(name, "GET", name));
+    for (String from : List.of(name, "")) {
+      equal(refusal, handshake("", "OPTIONS", from));
+    }
+    equal(refusal, new Fixture(null).inbox.handle(new Request("OPTIONS", "/", Map.of(), new byte[0])));
   }
 
   static void isUnavailableWithoutKeys() throws Exception {
