@@ -85,7 +85,7 @@ var known = []struct {
 	{subscribers.ErrUnverified, http.StatusConflict, "Not verified", "The callback URL of the subscriber must be verified first."},
 	{challenge.ErrUnderWay, http.StatusConflict, "A challenge is in progress", "Wait until it has ended."},
 	{subscribers.ErrTooManySecrets, http.StatusConflict, "Nothing was changed", "Five secrets sign the deliveries of this subscriber. Rotate again once the oldest one has expired."},
-	{subscribers.ErrNoSigningKey, http.StatusNotFound, "There is no such key", "The key was revoked meanwhile, or the company never had a subscriber."},
+	{subscribers.ErrNoSigningKey, http.StatusNotFound, "There is no such key", "It was revoked, the company was erased, or it never had a subscriber."},
 	{subscribers.ErrRotatedRecently, http.StatusConflict, "Nothing was changed", "Receivers may not know the next keys yet: rotate ten minutes after the last rotation, and at most four times within a day. A key that leaked can be revoked at any time."},
 	{subscribers.ErrLocked, http.StatusConflict, "The secrets cannot be decrypted", "A secret of the subscriber or a key of the company is damaged, or its encryption key is not configured. The log of the daemon names the key."},
 	{subscribers.ErrChanged, http.StatusPreconditionFailed, "Nothing was changed", "The subscriber was changed after you opened the form. Reload the page to see the present values."},

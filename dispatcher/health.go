@@ -83,6 +83,7 @@ func (d *Dispatcher) samples(written []*outcome) []health.Sample {
 			all[i].Success, all[i].TrailingFailures = true, 0
 		} else {
 			all[i].TrailingFailures++
+			all[i].Error = string(o.result.Class)
 		}
 	}
 	return slices.DeleteFunc(all, func(s health.Sample) bool { return !d.worthRecording(s) })

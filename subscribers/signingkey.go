@@ -180,7 +180,7 @@ func rotated(all []storedKey, now time.Time, overlap time.Duration) (out []store
 		if signs >= maxRetired || now.Sub(time.UnixMilli(keys[next].Created)) < keyAhead {
 			return nil, ErrRotatedRecently
 		}
-		keys[signs].End = now.Add(overlap).UnixMilli()
+		keys[signs].End = now.Add(max(overlap, keyAhead)).UnixMilli() // what waits in memory is still signed with it
 		out = append(append(out, keys...), newKey(a, now))
 	}
 	return out, nil

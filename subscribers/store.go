@@ -205,8 +205,8 @@ func (s *Store) Delete(ctx context.Context, company, id uuid.UUID, revisions ...
 	return nil
 }
 
-// Forget removes what is left of a company whose subscribers were deleted: who of their contacts has confirmed or
-// unsubscribed, and what they were told, and the signing keys, unless it has subscribers again.
+// Forget removes what is known of the contacts of a company whose subscribers were deleted. It removes the signing keys,
+// too, unless the company has subscribers again.
 func (s *Store) Forget(ctx context.Context, company uuid.UUID) error {
 	told := layout.ToldKey(partition.Of(company))
 	pairs := s.opts.Client.HScan(ctx, told, 0, company.String()+"/*", 1000).Iterator()

@@ -63,7 +63,7 @@ func (s *Store) CheckSigningKeys(ctx context.Context, most int) (read, locked in
 		}
 		_, keys, err := s.signingKeys(ctx, company)
 		switch {
-		case errors.Is(err, ErrNoSigningKey): // its last subscriber was deleted meanwhile
+		case errors.Is(err, ErrNoSigningKey): // it was erased meanwhile
 			continue
 		case err != nil:
 			return read, locked, err

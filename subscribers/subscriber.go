@@ -38,7 +38,8 @@ var (
 	ErrQuota = errors.New("too many subscribers")
 	// ErrTooManySecrets says that as many secrets sign the deliveries of a subscriber as may.
 	ErrTooManySecrets = errors.New("too many signing secrets")
-	// ErrNoSigningKey says that the company has no such signing key, or never had a subscriber.
+	// ErrNoSigningKey says that the company has no such signing key: it was revoked, the company was erased, or it never had
+	// a subscriber.
 	ErrNoSigningKey = errors.New("the company has no such signing key")
 	// ErrRotatedRecently says that receivers may not know the next signing keys yet, or that as many former
 	// ones are published as may be.

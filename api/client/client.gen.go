@@ -3735,15 +3735,15 @@ type ClientInterface interface {
 	// EraseCompany Erase the data of a company
 	//
 	// Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-	// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+	// certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
 	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 	// after a crash, and waits for attempts under way.
 	//
 	// The job erases events that were accepted, and subscribers that were created, before the call. The company
 	// may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
-	// signing keys and the data of the spend API, whose source is another system, stay.
+	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log
+	// and the data of the spend API, whose source is another system, stay.
 	//
 	// The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 	//
@@ -4390,7 +4390,7 @@ type ClientInterface interface {
 
 	// SetSubscriberCertificateWithBody Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4399,7 +4399,7 @@ type ClientInterface interface {
 
 	// SetSubscriberCertificate Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4520,8 +4520,8 @@ type ClientInterface interface {
 	// answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
 	//
 	// Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-	// subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
-	// company makes at most 30.
+	// subscriber is made at a time. By default a host gets at most ten within an hour, of which one company makes at
+	// most six, and a company makes at most 30.
 	//
 	// Corresponds with POST /api/v1/subscribers/{uuid}/verify (the `VerifySubscriber` operationId).
 	VerifySubscriber(ctx context.Context, uuid SubscriberPath, params *VerifySubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error)
@@ -4858,15 +4858,15 @@ func (c *Client) ListCompanies(ctx context.Context, params *ListCompaniesParams,
 // EraseCompany Erase the data of a company
 //
 // Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+// certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
 // events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 // after a crash, and waits for attempts under way.
 //
 // The job erases events that were accepted, and subscribers that were created, before the call. The company
 // may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
-// signing keys and the data of the spend API, whose source is another system, stay.
+// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log
+// and the data of the spend API, whose source is another system, stay.
 //
 // The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 //
@@ -6151,7 +6151,7 @@ func (c *Client) GetSubscriberCertificate(ctx context.Context, uuid SubscriberPa
 
 // SetSubscriberCertificateWithBody Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6170,7 +6170,7 @@ func (c *Client) SetSubscriberCertificateWithBody(ctx context.Context, uuid Subs
 
 // SetSubscriberCertificate Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -6411,8 +6411,8 @@ func (c *Client) TestSubscriber(ctx context.Context, uuid SubscriberPath, params
 // answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
 //
 // Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-// subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
-// company makes at most 30.
+// subscriber is made at a time. By default a host gets at most ten within an hour, of which one company makes at
+// most six, and a company makes at most 30.
 //
 // Corresponds with POST /api/v1/subscribers/{uuid}/verify (the `VerifySubscriber` operationId).
 func (c *Client) VerifySubscriber(ctx context.Context, uuid SubscriberPath, params *VerifySubscriberParams, reqEditors ...RequestEditorFn) (*http.Response, error) {
@@ -13031,15 +13031,15 @@ type ClientWithResponsesInterface interface {
 	// EraseCompanyWithResponse Erase the data of a company
 	//
 	// Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-	// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+	// certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
 	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 	// after a crash, and waits for attempts under way.
 	//
 	// The job erases events that were accepted, and subscribers that were created, before the call. The company
 	// may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
-	// signing keys and the data of the spend API, whose source is another system, stay.
+	// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log
+	// and the data of the spend API, whose source is another system, stay.
 	//
 	// The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 	//
@@ -13754,7 +13754,7 @@ type ClientWithResponsesInterface interface {
 
 	// SetSubscriberCertificateWithBodyWithResponse Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13763,7 +13763,7 @@ type ClientWithResponsesInterface interface {
 
 	// SetSubscriberCertificateWithResponse Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13894,8 +13894,8 @@ type ClientWithResponsesInterface interface {
 	// answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
 	//
 	// Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-	// subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
-	// company makes at most 30.
+	// subscriber is made at a time. By default a host gets at most ten within an hour, of which one company makes at
+	// most six, and a company makes at most 30.
 	//
 	// Returns a wrapper object for the known response body format(s).
 	//
@@ -16884,15 +16884,15 @@ func (c *ClientWithResponses) ListCompaniesWithResponse(ctx context.Context, par
 // EraseCompanyWithResponse Erase the data of a company
 //
 // Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-// certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+// certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
 // events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 // after a crash, and waits for attempts under way.
 //
 // The job erases events that were accepted, and subscribers that were created, before the call. The company
 // may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
-// signing keys and the data of the spend API, whose source is another system, stay.
+// last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log
+// and the data of the spend API, whose source is another system, stay.
 //
 // The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
 //
@@ -17991,7 +17991,7 @@ func (c *ClientWithResponses) GetSubscriberCertificateWithResponse(ctx context.C
 
 // SetSubscriberCertificateWithBodyWithResponse Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -18006,7 +18006,7 @@ func (c *ClientWithResponses) SetSubscriberCertificateWithBodyWithResponse(ctx c
 
 // SetSubscriberCertificateWithResponse Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //
@@ -18209,8 +18209,8 @@ func (c *ClientWithResponses) TestSubscriberWithResponse(ctx context.Context, uu
 // answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
 //
 // Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-// subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
-// company makes at most 30.
+// subscriber is made at a time. By default a host gets at most ten within an hour, of which one company makes at
+// most six, and a company makes at most 30.
 //
 // Returns a wrapper object for the known response body format(s).
 //

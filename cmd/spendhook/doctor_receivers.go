@@ -2,16 +2,14 @@ package main
 
 import (
 	"context"
-	"slices"
+	"errors"
+	"fmt"
 
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/store"
-	"spendhook/internal/seal"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/registry"
 )
 
 // callbackURLs checks that no subscriber waits for the verification of its callback URL.
@@ -24,61 +22,57 @@ func (d *doctor) callbackURLs(ctx context.Context, store *subscribers.Store) {
 	}
 }
 
-// mostTokens is how many receivers without an access token are named.
-const mostTokens = 5
+// mostWithoutToken is how many companies with a receiver without an access token are named.
+const mostWithoutToken = 5
 
-// receiverTokens names subscribers that are failing because their token endpoint gives them no access token.
-func (d *doctor) receiverTokens(ctx context.Context, of *subscribers.Store, ring *seal.Keyring) {
-	copies := registry.New(d.redis.Client(), ring, 0)
+// receiverTokens names companies with subscribers that are failing because their token endpoint gives no access token.
+func (d *doctor) receiverTokens(ctx context.Context, of *subscribers.Store) {
 	read, found := 0, 0
 	for company, err := range of.Companies(ctx) {
-		var without []*subscribers.Subscriber
+		var without []subscribers.Subscriber
 		if err == nil {
-			without, err = d.withoutToken(ctx, copies, company)
+			without, err = d.withoutToken(ctx, of, company)
 		}
-		if err != nil {
+		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			d.warn("run it again with a longer --timeout", "after %d companies the time was up", read)
+			return
+		case err != nil:
 			d.problem("make Redis answer, then run this again", "%v", err)
 			return
+		case len(without) > 0:
+			first := without[0]
+			d.warn("try its token endpoint and client secret: spendhook subscriber test "+first.UUID.String()+" (docs/receiving.md)",
+				"subscriber %s of company %s is failing without an access token from %s, and %d others of the company", first.UUID, company, first.OAuth.TokenURL, len(without)-1)
+			found++
 		}
-		for _, sub := range without {
-			d.warn("try its token endpoint and client secret: spendhook subscriber test "+sub.UUID.String()+" (docs/receiving.md)",
-				"subscriber %s of company %s is failing: no access token from %s", sub.UUID, company, sub.OAuth.TokenURL)
-			if found++; found == mostTokens {
-				return
-			}
-		}
-		if read++; read == mostCompanies {
+		if read++; read == mostCompanies || found == mostWithoutToken {
+			d.okText = fmt.Sprintf("no receiver of the first %d companies fails for want of an access token; no more were read", read)
 			return
 		}
 	}
 }
 
-// withoutToken lists the failing subscribers of a company with a delivery whose last attempt had no access token.
-func (d *doctor) withoutToken(ctx context.Context, copies *registry.Registry, company uuid.UUID) ([]*subscribers.Subscriber, error) {
-	client := d.redis.Client()
-	failing, _, err := health.New(health.Options{Client: client}).Troubled(ctx, company)
+// withoutToken lists the failing subscribers of a company whose last attempt had no access token.
+func (d *doctor) withoutToken(ctx context.Context, of *subscribers.Store, company uuid.UUID) (without []subscribers.Subscriber, err error) {
+	healths := health.New(health.Options{Client: d.redis.Client()})
+	failing, _, err := healths.Troubled(ctx, company)
 	if err != nil || len(failing) == 0 {
 		return nil, err
 	}
-	all, err := copies.Current(ctx, company)
+	states, err := healths.Of(ctx, company, failing...)
 	if err != nil {
 		return nil, err
 	}
-	deliveries := store.New(store.Options{Client: client, Policy: deliveryPolicy(d.cfg)})
-	var without []*subscribers.Subscriber
-	for _, sub := range all {
-		if sub.OAuth == nil || !sub.Enabled || !slices.Contains(failing, sub.UUID) {
+	for _, id := range failing {
+		if class := attempt.ErrorClass(states[id].Error); class != attempt.ClassToken && class != attempt.ClassTokenRefused {
 			continue
 		}
-		page, err := deliveries.List(ctx, store.Filter{
-			Company: &company, Subscriber: &sub.UUID, Size: 1,
-			ErrorClasses: []string{string(attempt.ClassToken), string(attempt.ClassTokenRefused)},
-		})
-		if err != nil {
-			return nil, err
-		}
-		if len(page.Items) > 0 {
+		switch sub, err := of.Get(ctx, company, id); {
+		case err == nil && sub.Enabled && sub.OAuth != nil:
 			without = append(without, sub)
+		case err != nil && !errors.Is(err, subscribers.ErrNotFound): // it was deleted meanwhile
+			return nil, err
 		}
 	}
 	return without, nil

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -57,4 +59,39 @@ func TestReceiversThatGetNothingAreNamed(t *testing.T) {
 		_, metrics := get(t, d.admin+"/metrics")
 		return strings.Contains(metrics, "\nspendhook_subscribers_unverified 2\n")
 	})
+}
+
+// The settings limit challenges and certificates.
+func TestLimitsOfReceivers(t *testing.T) {
+	t.Parallel()
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(silent.Close)
+	url := sharedRedis(t)
+	h := newInstallation(t, url, "")
+	h.settings(t, "dev: true\nredis: "+url+"\nsubscribers: {challenge: new}\n"+
+		"limits: {host_challenges_hour: 4, company_challenges_hour: 10000, subscriber_certificates: 1}\n")
+	d := h.start(t)
+	pair := clientPair(t)
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := json.Marshal(map[string]string{
+		"certificateChain": pemText("CERTIFICATE", pair.Certificate[0]), "privateKey": pemText("PRIVATE KEY", pkcs8),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"CHALLENGE_FAILED", "TOO_MANY_CHALLENGES"} {
+		var sub gen.SubscriberWithSecret
+		sendWithKey(t, d, "/api/v1/subscribers", fmt.Sprintf(`{"name":"n","callbackUrl":"%s/%d","events":["A"]}`, silent.URL, i), fmt.Sprint(i), &sub)
+		path := "/api/v1/subscribers/" + sub.UUID.String()
+		if _, _, answer := d.do(t, http.MethodPost, path+"/verify", ""); !strings.Contains(answer, want) {
+			t.Errorf("challenge %d: %s", i, answer)
+		}
+		status, _, answer := d.do(t, http.MethodPut, path+"/egress-certificate", string(certificate))
+		if (status == http.StatusOK) != (i == 0) || i > 0 && !strings.Contains(answer, "TOO_MANY_CERTIFICATES") {
+			t.Errorf("certificate %d: %d %s", i, status, answer)
+		}
+	}
 }

@@ -46,7 +46,7 @@ func TestLibraryWithADaemon(t *testing.T) {
 	}
 	var worked idList
 	box, err := inbox.New(inbox.Options[any]{
-		Verifier: verifier, Store: &inbox.MemoryStore[any]{}, Feed: &inbox.Feed{API: api, Subscriber: subscriber.UUID}, Origin: hostOf(d.api),
+		Verifier: verifier, Store: &inbox.MemoryStore[any]{}, Feed: &inbox.Feed{API: api, Subscriber: subscriber.UUID}, Origin: "127.0.0.1",
 		Work: func(_ context.Context, e *inbox.Event, _ any) error {
 			if e.Type != "PAYMENT_PAID" || e.Sequence == 0 || string(e.Metadata) != `{"amount":12.50}` || e.CompanyUUID != subscriber.CompanyUUID.String() {
 				t.Errorf("%+v", e)

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"strings"
 	"time"
 
@@ -160,15 +159,6 @@ func (d *daemon) applyChallenge(ctx context.Context) time.Duration {
 	return challengeEvery
 }
 
-// hostOf is the host name of a URL.
-func hostOf(base string) string {
-	u, err := url.Parse(base)
-	if err != nil {
-		return ""
-	}
-	return u.Hostname()
-}
-
 // openDispatcher opens the dispatcher, the inspector and the feed.
 func (d *daemon) openDispatcher() error {
 	var proxy *egress.Proxy
@@ -204,7 +194,7 @@ func (d *daemon) openDispatcher() error {
 	})
 	d.challenger = challenge.New(challenge.Options{
 		Client: d.redis.Client(), Subscribers: d.subscribers, Registry: d.subscriberRegistry, Requests: prepared,
-		Send: sender.Send, Limiter: d.limiter, Origin: hostOf(d.publicURL()), Registerer: d.registry,
+		Send: sender.Send, Limiter: d.limiter, Origin: prepared.Origin(), Registerer: d.registry,
 		HostHour: d.cfg.Limits.HostHour, CompanyHour: d.cfg.Limits.ChallengeHour,
 	})
 	mailer, err := newMailer(d.cfg)

@@ -203,9 +203,12 @@ func (d *daemon) watchVerification(ctx context.Context) error {
 	}))
 	d.background(ctx, func(ctx context.Context) {
 		for ctx.Err() == nil {
-			if n, err := d.subscribers.CountUnverified(ctx); err == nil {
-				waiting.Store(n)
+			n, err := d.subscribers.CountUnverified(ctx)
+			if err != nil {
+				pause.For(ctx, time.Second)
+				continue
 			}
+			waiting.Store(n)
 			pause.For(ctx, time.Minute)
 		}
 	})

@@ -42,8 +42,8 @@ type Options struct {
 	Send        func(context.Context, webhook.Request) attempt.Result // webhook.Sender.Send
 	Limiter     *ratelimit.Limiter
 	Origin      string // the host name by which CloudEvents receivers know this system
-	HostHour    int    // the most challenges of a host in an hour; 0 means 10
-	CompanyHour int    // the most challenges of a company in an hour; 0 means 30
+	HostHour    int    // the most challenges of a host in an hour, at least 4; 0 means 10
+	CompanyHour int    // the most challenges of a company in an hour, at least 2; 0 means 30
 	Registerer  prometheus.Registerer
 	Now         func() time.Time // nil: time.Now
 }
@@ -97,7 +97,7 @@ func New(o Options) *Challenger {
 	c := &Challenger{
 		opts:            o,
 		ofCompany:       ratelimit.Hourly("challenge-company", o.CompanyHour, o.CompanyHour/2),
-		ofCompanyAtHost: ratelimit.Hourly("challenge-host", ofOne, ofOne-1),
+		ofCompanyAtHost: ratelimit.Hourly("challenge-host", ofOne, ofOne*5/6),
 		ofHost:          ratelimit.Hourly("challenge", o.HostHour, ofOne),
 		results: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_challenges_total", Help: "Challenges of callback URLs by result: verified, failed, or limited, which were not sent.",

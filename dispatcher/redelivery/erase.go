@@ -21,7 +21,7 @@ import (
 )
 
 // Erase starts a job that erases the present data of a company: its subscribers with their
-// secrets, its egress certificate, what is known of their contacts, its pending deliveries, and the payloads of its events with the
+// secrets, its egress certificate, its signing keys, what is known of its contacts, its pending deliveries, and the payloads of its events with the
 // receivers' answers. It cancels the company's other jobs. It keeps ids, digests and numbers of events,
 // and data that the company adds later. The error may be ErrTooManyJobs.
 func (s *Service) Erase(ctx context.Context, company uuid.UUID) (Job, error) {

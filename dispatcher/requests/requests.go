@@ -44,6 +44,7 @@ const maxTargets = 1 << 14
 // Make it with New.
 type Maker struct {
 	opts    Options
+	origin  string // the host name of Options.PublicURL
 	targets *lru.Cache[*subscribers.Subscriber, *Target]
 	locked  prometheus.Counter
 }
@@ -55,8 +56,15 @@ func New(o Options) *Maker {
 	locked := promauto.With(o.Registerer).NewCounter(prometheus.CounterOpts{
 		Name: "spendhook_signing_keys_locked_total", Help: "Times that a subscriber was read whose deliveries wait because the signing keys of its company cannot be decrypted.",
 	})
-	return &Maker{opts: o, targets: targets, locked: locked}
+	m := &Maker{opts: o, targets: targets, locked: locked}
+	if base, err := url.Parse(o.PublicURL); err == nil {
+		m.origin = base.Hostname()
+	}
+	return m
 }
+
+// Origin is the host name by which receivers of CloudEvents know this system.
+func (m *Maker) Origin() string { return m.origin }
 
 // Payloads encodes an event as its subscribers without a transform get it.
 func (m *Maker) Payloads(e *events.Stored) *Payloads {
@@ -135,6 +143,9 @@ func (m *Maker) Target(sub *subscribers.Subscriber) *Target {
 	made := &Target{Subscriber: sub, headers: make(http.Header, len(sub.Headers)), Locked: sub.Unusable()}
 	for _, h := range sub.Headers {
 		made.headers[h.Name] = []string{h.Value.Reveal()}
+	}
+	if v := sub.Verification; v != nil && v.State == subscribers.StateVerified && sub.Format == subscribers.FormatCloudEvents {
+		made.headers["Origin"] = []string{m.origin} // CloudEvents, HTTP 1.1 Web Hooks for Event Delivery 1.0, 4.1.2
 	}
 	if made.Locked == nil {
 		if made.Locked = made.open(m.opts.SignEd25519); errors.Is(made.Locked, subscribers.ErrLocked) { // Unusable has the other secrets

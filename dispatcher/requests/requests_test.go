@@ -12,6 +12,7 @@ import (
 
 	"spendhook/events"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
 )
 
 // Two companies may use one id, and an attribute has no control characters (CloudEvents 1.0.2).
@@ -79,6 +80,22 @@ func TestLockedSigningKeysAreCounted(t *testing.T) {
 	for range 2 { // it is read once
 		if m.Target(&signed).Locked == nil || testutil.ToFloat64(m.locked) != 1 {
 			t.Errorf("%v, %v counted", m.Target(&signed).Locked, testutil.ToFloat64(m.locked))
+		}
+	}
+}
+
+// Receivers of CloudEvents that have agreed to deliveries from this system are told that they come from it.
+func TestDeliveriesNameTheOrigin(t *testing.T) {
+	t.Parallel()
+	m := New(Options{Logger: slog.New(slog.DiscardHandler), PublicURL: "https://hooks.example.com:8443/"})
+	verified := &subscribers.Verification{State: subscribers.StateVerified}
+	for want, sub := range map[string]*subscribers.Subscriber{
+		"hooks.example.com": {Format: subscribers.FormatCloudEvents, Verification: verified},
+		"":                  {Format: subscribers.FormatStandard, Verification: verified},
+		"its own":           {Format: subscribers.FormatCloudEvents, Headers: []callback.Header{{Name: "Origin", Value: "its own"}}},
+	} {
+		if got := m.Target(sub).Request("id", 0, Payload{}).Headers.Get("Origin"); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -112,14 +112,6 @@ func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certific
 	if err != nil {
 		return nil, err
 	}
-	if s.full != nil && s.full(company) {
-		switch known, err := s.exists(ctx, company); {
-		case err != nil:
-			return nil, err
-		case !known:
-			return nil, ErrFull
-		}
-	}
 	return c, s.set(ctx, company, raw, c.NotAfter.UnixMilli())
 }
 
@@ -130,14 +122,17 @@ func (s *Store) set(ctx context.Context, company uuid.UUID, raw string, end int6
 	if s.subscriber != uuid.Nil {
 		needed = s.subscriber.String()
 	}
-	done, err := setScript.Run(ctx, s.client, keys, raw, member(company, s.subscriber), end, field, needed, s.maxOwn).Int()
+	full := s.full != nil && s.full(company)
+	done, err := setScript.Run(ctx, s.client, keys, raw, member(company, s.subscriber), end, field, needed, s.maxOwn, full).Int()
 	switch {
 	case err != nil:
 		return fmt.Errorf("change egress certificate: %w", err)
 	case done == 0:
 		return ErrNoSubscriber
-	case done < 0:
+	case done == -1:
 		return ErrTooMany
+	case done < 0:
+		return ErrFull
 	}
 	return nil
 }
@@ -154,20 +149,13 @@ func (s *Store) Get(ctx context.Context, company uuid.UUID) (*Certificate, error
 	return Decode(s.keys, company, s.subscriber, raw)
 }
 
-func (s *Store) exists(ctx context.Context, company uuid.UUID) (bool, error) {
-	known, err := s.client.HExists(ctx, layout.CompanyKey(company), layout.CertificateFieldOf(s.subscriber)).Result()
-	if err != nil {
-		return false, fmt.Errorf("read egress certificate: %w", err)
-	}
-	return known, nil
-}
-
 // Remove removes the egress certificate, or returns ErrNotFound.
 func (s *Store) Remove(ctx context.Context, company uuid.UUID) error {
-	switch known, err := s.exists(ctx, company); {
-	case err != nil:
-		return err
-	case !known:
+	known, err := s.client.HExists(ctx, layout.CompanyKey(company), layout.CertificateFieldOf(s.subscriber)).Result()
+	if err != nil {
+		return fmt.Errorf("read egress certificate: %w", err)
+	}
+	if !known {
 		return ErrNotFound
 	}
 	return s.set(ctx, company, "", 0)

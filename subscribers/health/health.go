@@ -24,6 +24,7 @@ type Health struct {
 	State                       string // healthy or failing
 	FailingSince, LastSuccessAt *time.Time
 	ConsecutiveFailures         int64
+	Error                       string // the class of the last attempt, if it failed; a Transition does not have it
 	PausedAt                    *time.Time
 	PausedReason                string // MANUAL or DEAD
 }
@@ -34,6 +35,7 @@ type Sample struct {
 	Company, Subscriber uuid.UUID
 	Success             bool
 	TrailingFailures    int
+	Error               string // the class of the last failure
 	At                  time.Time
 	DisableAfter        time.Duration // the least for this subscriber; 0: as the Policy says
 }

@@ -139,6 +139,24 @@ func (m *model) health() health.Health {
 	return h
 }
 
+func TestTheClassOfTheLastFailure(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.Create(t, "https://example.com/")
+	for _, step := range []struct {
+		success  bool
+		failures int
+		class    string
+	}{{false, 1, "timeout"}, {false, 5, "token"}, {true, 2, "status"}, {true, 0, ""}} {
+		sample := b.sample(s, step.success, step.failures)
+		sample.Error = step.class
+		b.record(t, sample)
+		if got := b.health(t, s).Error; got != step.class {
+			t.Errorf("%q, want %q", got, step.class)
+		}
+	}
+}
+
 func TestHealthFollowsTheModel(t *testing.T) {
 	t.Parallel()
 	b := setup(t)

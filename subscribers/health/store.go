@@ -102,6 +102,7 @@ func (s *Store) call(sample Sample, p Policy) (*script.Call, error) {
 			p.FailingAfter, p.DisableAfter.Milliseconds(), healthLife.Milliseconds(),
 			partition.Prefix(at), sample.Company.String(), sample.At.UTC().Format("2006-01-02T15:04:05.000Z"), failing, recovered,
 			strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // must differ between calls, not be secret
+			sample.Error,
 		},
 	}, err
 }
@@ -135,6 +136,7 @@ func (s *Store) Of(ctx context.Context, company uuid.UUID, ids ...uuid.UUID) (ma
 	for i, id := range ids {
 		h := counts[i].Val()
 		health := newHealth(h["state"], h["fails"], h["since"], h["last"])
+		health.Error = h["error"]
 		since, _ := pauses[i].Val()[0].(string)
 		health.PausedAt = parseMillis(since)
 		health.PausedReason, _ = pauses[i].Val()[1].(string)

@@ -282,8 +282,8 @@ export interface paths {
          *     answer is 422 `CHALLENGE_FAILED` with the reason. A verified subscriber is not challenged again.
          *
          *     Whether subscribers must be verified is a setting of the operator (`subscribers.challenge`). One challenge of a
-         *     subscriber is made at a time. A host gets at most ten within an hour, of which one company makes at most six; a
-         *     company makes at most 30.
+         *     subscriber is made at a time. By default a host gets at most ten within an hour, of which one company makes at
+         *     most six, and a company makes at most 30.
          */
         post: operations["verifySubscriber"];
         delete?: never;
@@ -508,7 +508,7 @@ export interface paths {
         get: operations["getSubscriberCertificate"];
         /**
          * Set a subscriber's own client certificate
-         * @description For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. Only some subscribers of a company have one, 100 by default: 409 `TOO_MANY_CERTIFICATES`.
+         * @description For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
          */
         put: operations["setSubscriberCertificate"];
         post?: never;
@@ -758,15 +758,15 @@ export interface paths {
         /**
          * Erase the data of a company
          * @description Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-         *     certificates, and its egress certificate; its pending deliveries, which are cancelled; the payloads of its
+         *     certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
          *     events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
          *     is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
          *     after a crash, and waits for attempts under way.
          *
          *     The job erases events that were accepted, and subscribers that were created, before the call. The company
          *     may send further events, and its access tokens stay valid. If the company leaves, erase it again after its
-         *     last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log, the company's
-         *     signing keys and the data of the spend API, whose source is another system, stay.
+         *     last event. Stored answers of `Idempotency-Key` expire within 24 hours. The audit log
+         *     and the data of the spend API, whose source is another system, stay.
          *
          *     The token must have the scope `platform` and no company. To read the job, give the company as `companyUuid`.
          */

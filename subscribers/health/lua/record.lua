@@ -7,7 +7,7 @@
 --       company, 10 time of the sample (RFC 3339), 11 and 12 the notices for failing and for
 --       recovered ('' for none). In the notices, the script replaces @since by the ms of the
 --       first failure, "@failingSince" by its time and "@failures" by the failures in a row,
---       13 number of the call: a call that is repeated after a lost reply changes nothing.
+--       13 number of the call: a call that is repeated after a lost reply changes nothing, 14 the class of the last failure
 -- Returns {transition, state, failures in a row, failing since, last success}.
 if redis.call('HEXISTS', KEYS[4], ARGV[1]) == 0 then
   return {'none', 'healthy', '0', '', ''}
@@ -57,7 +57,7 @@ end
 fails = string.format('%.0f', fails)
 redis.call('DEL', KEYS[3])
 redis.call('HSET', KEYS[3], 'state', state, 'fails', fails, 'call', ARGV[13] .. ' ' .. transition)
-for field, value in pairs({since = since, sincetext = since and text, last = last}) do
+for field, value in pairs({since = since, sincetext = since and text, last = last, error = failures > 0 and ARGV[14]}) do
   if value then
     redis.call('HSET', KEYS[3], field, value)
   end
