@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -84,7 +85,7 @@ func TestLimitsOfReceivers(t *testing.T) {
 	}
 	for i, want := range []string{"CHALLENGE_FAILED", "TOO_MANY_CHALLENGES"} {
 		var sub gen.SubscriberWithSecret
-		sendWithKey(t, d, "/api/v1/subscribers", fmt.Sprintf(`{"name":"n","callbackUrl":"%s/%d","events":["A"]}`, silent.URL, i), fmt.Sprint(i), &sub)
+		sendWithKey(t, d, "/api/v1/subscribers", fmt.Sprintf(`{"name":"n","callbackUrl":"%s/%d","events":["A"]}`, silent.URL, i), strconv.Itoa(i), &sub)
 		path := "/api/v1/subscribers/" + sub.UUID.String()
 		if _, _, answer := d.do(t, http.MethodPost, path+"/verify", ""); !strings.Contains(answer, want) {
 			t.Errorf("challenge %d: %s", i, answer)

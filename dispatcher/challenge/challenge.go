@@ -101,7 +101,8 @@ func New(o Options) *Challenger {
 		ofHost:          ratelimit.Hourly("challenge", o.HostHour, ofOne),
 		results: promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_challenges_total", Help: "Challenges of callback URLs by result: verified, failed, or limited, which were not sent.",
-		}, []string{"result"})}
+		}, []string{"result"}),
+	}
 	for _, result := range []string{resultVerified, resultFailed, resultLimited} {
 		c.results.WithLabelValues(result)
 	}
