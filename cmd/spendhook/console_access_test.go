@@ -86,6 +86,54 @@ func TestConsoleErasesACompany(t *testing.T) {
 	}
 }
 
+// TestConsoleRevokesASigningKey: the next key signs in its place. The keys are rotated when that is allowed.
+func TestConsoleRevokesASigningKey(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	w.subscribe("Ledger", "/well/x", "PAYMENT_PAID")
+	keys := func() map[string]string { return kids(t, w.daemon.cli(t, "", "webhook-key", "list", "-o", "json")) }
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	signs := func() string {
+		t.Helper()
+		_, _, page := v.get("/console/subscribers")
+		found := regexp.MustCompile(`(?i)signing</span></td><td class="grow"><code>([^<]+)</code></td><td>ed25519<`).FindAllStringSubmatch(page, -1)
+		if len(found) != 1 {
+			t.Fatalf("want one key that signs with ed25519: %s", page)
+		}
+		return found[0][1]
+	}
+	first := keys()
+	leaked := first["ed25519 SIGNING"]
+	if got := signs(); got != leaked {
+		t.Errorf("%s signs, want %s", got, leaked)
+	}
+	if page := v.submit(http.StatusConflict, "/console/webhook-keys/rotate", url.Values{}); !strings.Contains(page, "rotate ten minutes after the last rotation") {
+		t.Errorf("rotated at once: %s", page)
+	}
+	if to := v.submit(http.StatusSeeOther, "/console/webhook-keys/"+leaked+"/revoke", url.Values{}); to != "/console/subscribers?done=revoked" {
+		t.Error(to)
+	}
+	if got := signs(); got != first["ed25519 NEXT"] || got != keys()["ed25519 SIGNING"] {
+		t.Errorf("%s signs, want %s", got, first["ed25519 NEXT"])
+	}
+	v.submit(http.StatusNotFound, "/console/webhook-keys/"+leaked+"/revoke", url.Values{})
+
+	w.home.damageKeys(t) // keys that nobody can decrypt are replaced at any time
+	if to := v.submit(http.StatusSeeOther, "/console/webhook-keys/rotate", url.Values{}); to != "/console/subscribers?done=rotated" {
+		t.Error(to)
+	}
+	if got := signs(); got != keys()["ed25519 SIGNING"] || got == first["ed25519 NEXT"] {
+		t.Errorf("after the rotation %s signs", got)
+	}
+	for action, target := range map[string]string{"webhook-key.revoke": leaked, "webhook-key.rotate": developerCompany.String()} {
+		_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action="+action, "")
+		if !strings.Contains(log, `"`+action+`"`) || !strings.Contains(log, target) {
+			t.Errorf("the audit log of %s of %s: %s", action, target, log)
+		}
+	}
+}
+
 // TestConsoleSetsACertificate of a subscriber, and removes it.
 func TestConsoleSetsACertificate(t *testing.T) {
 	t.Parallel()

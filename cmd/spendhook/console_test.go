@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/cookiejar"
 	"net/http/httptest"
@@ -20,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/subscribers/layout"
 )
 
@@ -393,6 +395,52 @@ func TestConsoleTriesATransform(t *testing.T) {
 	}
 }
 
+// TestConsoleSetsTheSignatures: the form shows how deliveries are signed, and with which algorithm.
+func TestConsoleSetsTheSignatures(t *testing.T) {
+	t.Parallel()
+	e := newStory(t).editor()
+	form := func(chosen ...string) {
+		t.Helper()
+		_, _, page := e.visitor.get(e.path + "/edit")
+		if !strings.Contains(page, `<label for="f-signatures">Signatures</label><select id="f-signatures" name="signatures">`) {
+			t.Errorf("no field for the signatures: %s", page)
+		}
+		for _, value := range chosen {
+			if !strings.Contains(page, `value="`+value+`" selected`) {
+				t.Errorf("%s is not chosen: %s", value, page)
+			}
+		}
+	}
+	form("standard")
+	e.save(http.StatusBadRequest, url.Values{"signatures": {"none"}})
+	e.save(http.StatusSeeOther, url.Values{"signatures": {"standard http-message"}, "signatureAlgorithm": {"ecdsa-p256-sha256"}})
+	if got := e.shown(); got.Signatures == nil || !slices.Equal(*got.Signatures, gen.Signatures{"standard", "http-message"}) || got.SignatureAlgorithm == nil || *got.SignatureAlgorithm != "ecdsa-p256-sha256" {
+		t.Errorf("saved: %v %v", got.Signatures, got.SignatureAlgorithm)
+	}
+	form("standard http-message")
+	if _, _, page := e.visitor.get(e.path); !strings.Contains(page, "<dt>Signatures</dt><dd>standard, http-message</dd>") {
+		t.Errorf("the page of the subscriber: %s", page)
+	}
+}
+
+// TestConsoleFiltersByFailure: deliveries can be found by every failure that is recorded.
+func TestConsoleFiltersByFailure(t *testing.T) {
+	t.Parallel()
+	w := newStory(t)
+	v := newVisitor(t, w.daemon.api)
+	v.enter(w.daemon.consoleLink(t))
+	_, _, page := v.get("/console/deliveries")
+	_, field, _ := strings.Cut(page, `<select id="error"`)
+	field, _, _ = strings.Cut(field, "</select>")
+	for _, class := range attempt.ErrorClasses() {
+		r := attempt.Result{Class: class}
+		recorded := !r.Success() && !r.Aborted() // the class of a delivery is that of its last counted attempt
+		if class != attempt.ClassNone && strings.Contains(field, `<option value="`+string(class)+`">`) != recorded {
+			t.Errorf("%s: want it offered: %v", class, recorded)
+		}
+	}
+}
+
 // editor saves the form of a subscriber.
 type editor struct {
 	story   *story
@@ -449,6 +497,8 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 	w.failing = w.subscribe("Secret ledger of ours", "/broken/ledger", "PAYMENT_PAID")
 	w.emit("evt_ours", "PAYMENT_PAID", map[string]any{"our": "secret"})
 	w.awaitDead("evt_ours." + w.failing)
+	keys := kids(t, w.daemon.cli(t, "", "webhook-key", "list", "-o", "json"))
+	key := keys["ed25519 SIGNING"]
 	ours, theirs := developerCompany.String(), uuid.NewString()
 	v := newVisitor(t, w.daemon.api)
 	v.enter(w.linkFor(theirs))
@@ -492,6 +542,9 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 		"/console/subscribers/" + w.failing + "/certificate/delete":            {},
 		"/console/events/" + ours + "/evt_ours/erase":                          {},
 		"/console/subscribers/new":                                             {"company": {ours}, "name": {"Ours"}},
+		"/console/webhook-keys/rotate":                                         {"company": {ours}},
+		"/console/webhook-keys/" + key + "/revoke":                             {},
+		"/console/webhook-keys/" + key + "/revoke?company=" + ours:             {},
 		"/console/events/new":                                                  {"company": {ours}, "id": {"theirs"}},
 	} {
 		form.Set("token", token)
@@ -501,6 +554,9 @@ func TestConsoleShowsNoOtherCompany(t *testing.T) {
 	}
 	if n := w.came.Load(); n != 0 {
 		t.Errorf("%d deliveries were made", n)
+	}
+	if now := kids(t, w.daemon.cli(t, "", "webhook-key", "list", "-o", "json")); !maps.Equal(now, keys) {
+		t.Errorf("the keys were changed from %v to %v", keys, now)
 	}
 }
 
@@ -647,7 +703,7 @@ func TestConsoleOfAllCompanies(t *testing.T) {
 			t.Errorf("%s: %d does not say %q:\n%s", path, status, says, page)
 		}
 	}
-	if _, _, page := v.get("/console/system"); !strings.Contains(page, "93.184.216.34/32") || !strings.Contains(page, "2099-12-01 00:00:00 UTC") || strings.Contains(page, "93.184.216.33") {
+	if _, _, page := v.get("/console/system"); !strings.Contains(page, "<h2>Addresses of deliveries</h2>") || !strings.Contains(page, "93.184.216.34/32") || !strings.Contains(page, "2099-12-01 00:00:00 UTC") || strings.Contains(page, "93.184.216.33") {
 		t.Errorf("the addresses of deliveries are not, or not only the coming one:\n%s", page)
 	}
 	form := url.Values{"token": {v.token()}, "company": {developerCompany.String()}}

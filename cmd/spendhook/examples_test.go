@@ -98,6 +98,16 @@ func TestExampleMessageReceiver(t *testing.T) {
 	}
 }
 
+// A library that shares no code with Spendhook judges its signatures as the vectors of the conformance suite say, and those
+// of RFC 9421.
+func TestExampleVectorsInNode(t *testing.T) {
+	t.Parallel()
+	cmd := exec.CommandContext(t.Context(), "node", "--test", filepath.Join("..", "..", "examples", "node", "vectors.test.mjs"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // exampleReceiver is one of the programs, and the folder that it fills.
 type exampleReceiver struct {
 	command []string

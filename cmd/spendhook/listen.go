@@ -227,12 +227,8 @@ func (r *receiver) addSecret(s string) {
 
 // ServeHTTP answers one delivery.
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if origin := req.Header.Get("WebHook-Request-Origin"); req.Method == http.MethodOptions && origin != "" {
-		w.Header().Set("WebHook-Allowed-Origin", origin) // the handshake of CloudEvents
-		return
-	}
 	if req.Method != http.MethodPost {
-		http.Error(w, "this receiver accepts webhook deliveries by POST only", http.StatusMethodNotAllowed)
+		refuseOrAgree(w, req)
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, 8<<20))
@@ -256,6 +252,18 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	w.WriteHeader(got.Answered)
 	_, _ = io.WriteString(w, text)
 	r.note(got, text == "")
+}
+
+// refuseOrAgree answers a request that is no delivery: the handshake of CloudEvents by agreeing, to any system.
+func refuseOrAgree(w http.ResponseWriter, req *http.Request) {
+	w.Header().Set("Allow", http.MethodPost)
+	origin := req.Header.Get("WebHook-Request-Origin")
+	if req.Method != http.MethodOptions || origin == "" {
+		http.Error(w, "this receiver accepts webhook deliveries by POST only", http.StatusMethodNotAllowed)
+		return
+	}
+	w.Header().Set("WebHook-Allowed-Origin", origin)
+	w.Header().Set("WebHook-Allowed-Rate", "*")
 }
 
 // verify checks the kinds of signatures for which there are keys. All of them must be valid.

@@ -224,6 +224,39 @@ func TestListenAnswersAChallenge(t *testing.T) {
 	}
 }
 
+// The handshake of CloudEvents is agreed to for the system that asks, whatever the answers to deliveries are. What is no
+// handshake gets no consent.
+func TestListenAgreesInTheHandshakeOfCloudEvents(t *testing.T) {
+	t.Parallel()
+	url, _ := startListen(t, "--secret-file", secretFile(t, testSecret), "--status", "500")
+	for _, c := range []struct {
+		method, origin string
+		status         int
+		allowed, rate  string
+	}{
+		{http.MethodOptions, "spend.example.com", http.StatusOK, "spend.example.com", "*"},
+		{http.MethodOptions, "", http.StatusMethodNotAllowed, "", ""},
+		{http.MethodGet, "spend.example.com", http.StatusMethodNotAllowed, "", ""},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), c.method, url, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.origin != "" {
+			req.Header.Set("WebHook-Request-Origin", c.origin)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		got := resp.Header
+		if resp.StatusCode != c.status || got.Get("WebHook-Allowed-Origin") != c.allowed || got.Get("WebHook-Allowed-Rate") != c.rate || got.Get("Allow") != http.MethodPost {
+			t.Errorf("%s from %q: answered %d with %v", c.method, c.origin, resp.StatusCode, got)
+		}
+	}
+}
+
 func TestListenAddressInUse(t *testing.T) {
 	t.Parallel()
 	busy := httptest.NewServer(http.NotFoundHandler())

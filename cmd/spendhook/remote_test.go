@@ -3,6 +3,7 @@ package main
 import (
 	"crypto/x509"
 	"io/fs"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -15,8 +16,10 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/go-json-experiment/json"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/api/gen"
+	"spendhook/subscribers/layout"
 )
 
 // Dead letters are delivered: a single one, all of an event, and all of a subscriber.
@@ -226,6 +229,74 @@ func TestEgressAddressCommand(t *testing.T) {
 	}
 	d.cli(t, "", "egress-address", "list").want(t, exitNotFound, "", "NO_EGRESS_ADDRESSES")
 	d.stop(t)
+}
+
+// A key that leaked is revoked, and the next one signs. The keys of a company that nobody can decrypt are replaced.
+func TestWebhookKeyCommands(t *testing.T) {
+	t.Parallel()
+	h := newInstallation(t, sharedRedis(t), "")
+	d := h.start(t)
+	d.cli(t, "", "webhook-key", "list").want(t, exitNotFound, "", "NO_WEBHOOK_KEYS")
+	newEndpoint(t, nil).subscribe(t, d, "PAYMENT_PAID")
+	keysOf := func(args ...string) map[string]string {
+		t.Helper()
+		return kids(t, d.cli(t, "", "webhook-key", append(args, "-o", "json")...))
+	}
+	first := keysOf("list")
+	if shown := d.cli(t, "", "webhook-key", "list"); !strings.Contains(shown.stdout, first["ed25519 SIGNING"]) || !strings.Contains(shown.stdout, first["ecdsa-p256-sha256 NEXT"]) {
+		t.Errorf("want the ids %v in\n%s", first, shown.stdout)
+	}
+	d.cli(t, "", "webhook-key", "rotate").want(t, exitUsage, "", "--yes")
+	d.cli(t, "", "webhook-key", "rotate", "--yes").want(t, exitFailure, "", "KEYS_ROTATED_RECENTLY")
+
+	leaked := first["ed25519 SIGNING"]
+	d.cli(t, "", "webhook-key", "revoke", leaked).want(t, exitUsage, "", "--yes")
+	d.cli(t, "", "webhook-key", "revoke", leaked, "--yes").want(t, exitOK, "revoked", "")
+	d.cli(t, "", "webhook-key", "revoke", leaked, "--yes").want(t, exitNotFound, "", "NO_WEBHOOK_KEYS")
+	second := keysOf("list")
+	if second["ed25519 SIGNING"] != first["ed25519 NEXT"] || second["ed25519 NEXT"] == leaked || second["ecdsa-p256-sha256 SIGNING"] != first["ecdsa-p256-sha256 SIGNING"] {
+		t.Errorf("revoked %s of %v: now %v", leaked, first, second)
+	}
+
+	h.damageKeys(t)
+	d.cli(t, "", "webhook-key", "list").want(t, exitUnavailable, "", "SECRETS_LOCKED")
+	third := keysOf("rotate", "--yes")
+	if third["ed25519 SIGNING"] == second["ed25519 NEXT"] || !maps.Equal(third, keysOf("list")) {
+		t.Errorf("rotated %v: now %v", second, third)
+	}
+	d.stop(t)
+}
+
+// kids returns the ids of the four keys of a company in an answer, by algorithm and state.
+func kids(t *testing.T, r result) map[string]string {
+	t.Helper()
+	r.want(t, exitOK, "", "")
+	var list gen.CompanyKeys
+	if err := json.Unmarshal([]byte(r.stdout), &list); err != nil {
+		t.Fatalf("%v: %s", err, r.stdout)
+	}
+	byState := map[string]string{}
+	for _, k := range list.Keys {
+		byState[string(k.Algorithm)+" "+string(k.State)] = k.Kid
+	}
+	if len(list.Keys) != 4 || len(byState) != 4 {
+		t.Fatalf("want a key that signs and a next one of each algorithm: %s", r.stdout)
+	}
+	return byState
+}
+
+// damageKeys has the stored signing keys of the company be such that nobody can decrypt them.
+func (h installation) damageKeys(t *testing.T) {
+	t.Helper()
+	options, err := redis.ParseURL(h.redis)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(options)
+	defer func() { _ = client.Close() }()
+	if err := client.HSet(t.Context(), layout.CompanyKey(developerCompany), layout.SigningKeysField, "{").Err(); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestSpendCommands(t *testing.T) {
