@@ -51,7 +51,8 @@ func (r subscriberRow) Last() traffic.Point { return traffic.Sum(r.Hour) }
 
 type subscribersPage struct {
 	Rows       []subscriberRow
-	Keys       []subscribers.SigningKey // of the company; none when they cannot be read
+	Keys       []subscribers.SigningKey // of the company
+	Locked     bool                     // Keys cannot be decrypted
 	Total      int
 	First      int // number of the first row; the first one of the list is 1
 	Back, Next string
@@ -91,7 +92,8 @@ func (s *server) subscribers(ctx context.Context, v *visit, company *uuid.UUID) 
 	}
 	if company != nil {
 		page.Keys, err = s.opts.Subscribers.SigningKeys(ctx, *company)
-		if err != nil && !errors.Is(err, subscribers.ErrNoSigningKey) && !errors.Is(err, subscribers.ErrLocked) {
+		page.Locked = errors.Is(err, subscribers.ErrLocked)
+		if err != nil && !errors.Is(err, subscribers.ErrNoSigningKey) && !page.Locked {
 			return err
 		}
 	}

@@ -120,6 +120,9 @@ func TestConsoleRevokesASigningKey(t *testing.T) {
 	v.submit(http.StatusNotFound, "/console/webhook-keys/"+leaked+"/revoke", url.Values{})
 
 	w.home.damageKeys(t) // keys that nobody can decrypt are replaced at any time
+	if _, _, page := v.get("/console/subscribers"); !strings.Contains(page, "They cannot be decrypted") || !strings.Contains(page, "/console/webhook-keys/rotate") {
+		t.Errorf("with locked keys: %s", page)
+	}
 	if to := v.submit(http.StatusSeeOther, "/console/webhook-keys/rotate", url.Values{}); to != "/console/subscribers?done=rotated" {
 		t.Error(to)
 	}
