@@ -24,6 +24,8 @@ import (
 	"spendhook/internal/egress"
 	"spendhook/internal/redistest"
 	"spendhook/internal/seal"
+	"spendhook/internal/seal/sealtest"
+	"spendhook/subscribers/certificate"
 	"spendhook/subscribers/layout"
 )
 
@@ -256,6 +258,21 @@ func TestBadEgressCertificates(t *testing.T) {
 	h.call("GET", path, "").want(http.StatusNotFound)
 	if h.seen.count("hunter22") > 0 {
 		t.Error("what was sent as the key stands in an answer or in the log")
+	}
+}
+
+func TestNoCertificateIsStoredWithoutMemory(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	h := setupOn(t, client, func(o *Options) {
+		o.Certificates = certificate.New(certificate.Options{
+			Client: client, Keyring: sealtest.Keyring(), Full: func(uuid.UUID) bool { return true },
+		})
+	})
+	body, _ := certificateBody(t, "c")
+	for _, path := range []string{"/api/v1/egress-certificate", "/api/v1/subscribers/" + create(h, hooks).UUID.String() + "/egress-certificate"} {
+		h.call("PUT", path, body).want(http.StatusServiceUnavailable, "STORAGE_FULL")
+		h.call("GET", path, "").want(http.StatusNotFound, "NO_EGRESS_CERTIFICATE")
 	}
 }
 

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -16,6 +18,10 @@ import (
 
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/dispatcher/webhook"
+	"spendhook/internal/dnstest"
+	"spendhook/internal/egress"
 	"spendhook/internal/partition"
 	"spendhook/internal/ratelimit"
 	"spendhook/internal/redistest"
@@ -33,14 +39,17 @@ func verifying(t *testing.T) (*harness, *challenge.Challenger) {
 	return h, c
 }
 
-// buildVerifying makes the harness without starting it.
-func buildVerifying(t *testing.T, client redis.UniversalClient) (*harness, *challenge.Challenger) {
+// buildVerifying makes the harness without starting it. adjust may change the options.
+func buildVerifying(t *testing.T, client redis.UniversalClient, adjust ...func(*Options)) (*harness, *challenge.Challenger) {
 	t.Helper()
 	h := build(t, client, func(o *Options) {
 		o.Sender = testSender(time.Minute)
 		o.Subscribers = subscribers.NewStore(subscribers.StoreOptions{
 			Client: client, Keyring: sealtest.Keyring(), Policy: callback.Policy{AllowHTTP: true}, Challenge: subscribers.ChallengeNew,
 		})
+		for _, f := range adjust {
+			f(o)
+		}
 	})
 	return h, challengerOf(h, client)
 }
@@ -253,36 +262,96 @@ func TestTheHandshakeOfCloudEvents(t *testing.T) {
 	}
 }
 
-// A company challenges a host five times at once, all companies together six times, whoever asks.
-func TestChallengesOfAHostAreLimited(t *testing.T) {
+// A challenge is no means to reach internal addresses: of a name that resolves to one it makes no connection.
+func TestAChallengeOfARefusedAddressIsNotSent(t *testing.T) {
 	t.Parallel()
-	h, c := verifying(t)
-	rc := receive(t, nil)
-	other, third := uuid.New(), uuid.New()
-	for i, who := range []struct {
-		company uuid.UUID
-		sent    bool
-	}{
-		{h.company, true},
-		{h.company, true},
-		{h.company, true},
-		{h.company, true},
-		{h.company, true},
-		{h.company, false},
-		{other, true},
-		{other, false},
-		{third, false},
-	} {
-		sub := h.subscribeTo(who.company, rc.URL+"/"+strings.Repeat("x", i), "PAYMENT_PAID")
-		_, err := c.Verify(t.Context(), sub.CompanyUUID, sub.UUID)
-		limited, ok := errors.AsType[*challenge.LimitError](err)
-		if ok == who.sent || ok && (limited.RetryAfter <= 0 || limited.RetryAfter > time.Hour) {
-			t.Errorf("challenge %d: %v", i+1, err)
+	var accepted atomic.Int64
+	inside := httptest.NewUnstartedServer(nil)
+	inside.Config.ConnState = func(net.Conn, http.ConnState) { accepted.Add(1) }
+	inside.Start()
+	t.Cleanup(inside.Close)
+	_, port, _ := net.SplitHostPort(inside.Listener.Addr().String())
+	guard := egress.New(egress.Options{Resolver: dnstest.Resolver(t, "127.0.0.1")})
+	h, c := buildVerifying(t, redistest.New(t), func(o *Options) {
+		o.Sender = webhook.NewSender(webhook.SenderOptions{Guard: guard, Timeout: time.Minute, ConnectTimeout: time.Minute})
+	})
+	for _, format := range []string{subscribers.FormatStandard, subscribers.FormatCloudEvents} {
+		sub := h.subscribe("http://" + format + ".example.com:" + port + "/hook")
+		h.update(sub, subscribers.Settings{Format: &format})
+		got, err := c.Verify(t.Context(), h.company, sub.UUID)
+		if reason := reasonOf(t, err); reason != string(attempt.ClassRefusedAddress) || got.Verification.Reason != reason || got.Verification.State != subscribers.StateFailed {
+			t.Errorf("%s: %+v, %v", format, got.Verification, err)
 		}
 	}
-	if n := rc.count(); n != 6 {
-		t.Errorf("%d requests", n)
+	if n := accepted.Load(); n != 0 {
+		t.Errorf("%d connections were made", n)
 	}
+}
+
+// A redirect fails a challenge, and the server to which it leads gets no request, though it would agree.
+func TestAChallengeFollowsNoRedirect(t *testing.T) {
+	t.Parallel()
+	h, c := verifying(t)
+	for format, method := range map[string]string{subscribers.FormatStandard: http.MethodPost, subscribers.FormatCloudEvents: http.MethodOptions} {
+		target := receive(t, func(n int, w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("WebHook-Allowed-Origin", "*")
+			answering(same)(n, w, r)
+		})
+		var asked atomic.Value
+		rc := receive(t, func(_ int, w http.ResponseWriter, r *http.Request) {
+			asked.Store(r.Method)
+			w.Header().Set("WebHook-Allowed-Origin", "*")
+			http.Redirect(w, r, target.URL+"/hook", http.StatusTemporaryRedirect)
+		})
+		sub := h.subscribe(rc.URL)
+		h.update(sub, subscribers.Settings{Format: &format})
+		_, err := c.Verify(t.Context(), h.company, sub.UUID)
+		if reason := reasonOf(t, err); reason != "http_3xx (status 307)" || asked.Load() != method || rc.count() != 1 {
+			t.Errorf("%s: %v, asked %d times, by %v", format, err, rc.count(), asked.Load())
+		}
+		if n := target.count(); n != 0 {
+			t.Errorf("%s: %d requests after the redirect", format, n)
+		}
+	}
+}
+
+// A company challenges a host five times at once, all companies together six times, whoever asks, and whichever replica.
+func TestChallengesOfAHostAreLimited(t *testing.T) {
+	t.Parallel()
+	ofTwoReplicas(t, func(t *testing.T, clients [2]redis.UniversalClient, companies ...uuid.UUID) {
+		t.Helper()
+		h, one := buildVerifying(t, clients[0])
+		_, two := buildVerifying(t, clients[1])
+		for len(companies) < 3 {
+			companies = append(companies, uuid.New())
+		}
+		rc := receive(t, nil)
+		for i, who := range []struct {
+			company int
+			sent    bool
+		}{
+			{0, true},
+			{0, true},
+			{0, true},
+			{0, true},
+			{0, true},
+			{0, false},
+			{0, false}, // by the other replica
+			{1, true},
+			{1, false},
+			{2, false},
+		} {
+			sub := h.subscribeTo(companies[who.company], rc.URL+"/"+strings.Repeat("x", i), "PAYMENT_PAID")
+			_, err := []*challenge.Challenger{one, two}[i%2].Verify(t.Context(), sub.CompanyUUID, sub.UUID)
+			limited, ok := errors.AsType[*challenge.LimitError](err)
+			if ok == who.sent || ok && (limited.RetryAfter <= 0 || limited.RetryAfter > time.Hour) {
+				t.Errorf("challenge %d: %v", i+1, err)
+			}
+		}
+		if n := rc.count(); n != 6 {
+			t.Errorf("%d requests", n)
+		}
+	})
 }
 
 // A company makes 15 challenges at once, whatever the names of the hosts are.
@@ -302,10 +371,10 @@ func TestLimitsOfChallengesAreSettings(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		ofHost, ofCompany int
-		sent              int // at once
+		sent              [2]int // at once, of each company
 	}{
-		"host":    {ofHost: 5, ofCompany: 10_000, sent: 2},
-		"company": {ofHost: 10_000, ofCompany: 8, sent: 4},
+		"host":    {ofHost: 5, ofCompany: 10_000, sent: [2]int{2, 1}}, // three of all companies together
+		"company": {ofHost: 10_000, ofCompany: 8, sent: [2]int{4, 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -313,11 +382,14 @@ func TestLimitsOfChallengesAreSettings(t *testing.T) {
 			h, _ := buildVerifying(t, client)
 			h.start()
 			c := challengerWith(h, client, tt.ofHost, tt.ofCompany)
-			for i := range tt.sent + 1 {
-				sub := h.subscribe(fmt.Sprintf("http://127.0.0.1:1/%d", i))
-				_, err := c.Verify(t.Context(), h.company, sub.UUID)
-				if _, limited := errors.AsType[*challenge.LimitError](err); limited != (i == tt.sent) {
-					t.Errorf("challenge %d: %v", i+1, err)
+			for n, sent := range tt.sent {
+				company := uuid.New()
+				for i := range sent + 1 {
+					sub := h.subscribeTo(company, fmt.Sprintf("http://127.0.0.1:1/%d", i), "PAYMENT_PAID")
+					_, err := c.Verify(t.Context(), company, sub.UUID)
+					if _, limited := errors.AsType[*challenge.LimitError](err); limited != (i == sent) {
+						t.Errorf("company %d, challenge %d: %v", n+1, i+1, err)
+					}
 				}
 			}
 		})
