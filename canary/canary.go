@@ -4,6 +4,7 @@
 package canary
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,7 +124,7 @@ func (c *Canary) prepare(ctx context.Context) error {
 	wanted := subscribers.Settings{
 		Name: new(name), Events: new([]string{EventType}), Enabled: new(true), Filter: new(""), Transform: new(""), Format: new(subscribers.FormatStandard),
 		Ordered: new(false), OrderedBy: new(""), OnDead: new("continue"), StopOn: new([]int), RetrySchedule: new([]int), RateLimit: &subscribers.RateLimit{},
-		Signatures: new([]string{subscribers.SignatureStandard}),
+		Signatures: new([]string{subscribers.SignatureStandard}), OAuth: &callback.OAuthChange{Remove: true},
 		// It needs no challenge: the operator has named the receiver, which is this service.
 		Verified: &subscribers.Verification{State: subscribers.StateVerified},
 	}
@@ -132,7 +133,7 @@ func (c *Canary) prepare(ctx context.Context) error {
 	}
 	if sub != nil {
 		_, err = c.opts.Subscribers.Update(ctx, c.opts.Company, sub.UUID, wanted)
-		return err
+		return cmp.Or(err, c.opts.Subscribers.Resume(ctx, c.opts.Company, sub.UUID))
 	}
 	created, err := c.opts.Subscribers.Create(ctx, c.opts.Company, wanted)
 	if err == nil {

@@ -20,7 +20,10 @@ import (
 	"spendhook/events/history"
 	"spendhook/events/publish"
 	"spendhook/internal/redistest"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
+	"spendhook/subscribers/callback"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
 )
@@ -203,15 +206,22 @@ func TestTheSubscriberIsRestored(t *testing.T) {
 	}
 	_, err := b.Store.Update(t.Context(), b.Company, second.UUID, subscribers.Settings{
 		Name: new("mine"), Enabled: new(false), Events: new([]string{"OTHER"}), Filter: new("false"), Transform: new(`{"a": id}`), Ordered: new(true),
+		OAuth: &callback.OAuthChange{TokenURL: new("https://login.example.com/token"), ClientID: new("c"), ClientSecret: new(secret.Text("s"))},
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Store.Pause(t.Context(), b.Company, second.UUID); err != nil {
 		t.Fatal(err)
 	}
 	b.Advance(time.Minute)
 	b.beat()
 	third := b.only()
-	if third.UUID != second.UUID || third.Name != second.Name || !third.Enabled || !third.Wants(canary.EventType) || third.Filter+third.Transform != "" || third.Ordered {
+	if third.UUID != second.UUID || third.Name != second.Name || !third.Enabled || !third.Wants(canary.EventType) || third.Filter+third.Transform != "" || third.Ordered || third.OAuth != nil {
 		t.Errorf("restored: %+v", third)
+	}
+	if states, err := health.New(health.Options{Client: b.Redis}).Of(t.Context(), b.Company, third.UUID); err != nil || states[third.UUID].PausedAt != nil {
+		t.Errorf("its pause goes on: %+v, %v", states, err)
 	}
 	b.Advance(time.Minute)
 	b.beat()
