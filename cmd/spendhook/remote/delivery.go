@@ -26,7 +26,7 @@ var attemptTable = table{
 	{"MS", "durationMs"},
 	{"STATUS", "statusCode"},
 	{"ERROR", "error"},
-	{"ANSWER", "responseBody"},
+	{"ANSWER", "responseBody or transformError"},
 }
 
 type deliveryCmd struct {

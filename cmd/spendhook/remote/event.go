@@ -151,10 +151,13 @@ func (c *eventDeliveriesCmd) Run(ctx context.Context, s *session) error {
 
 type eventExplainCmd struct{ oneEvent }
 
+var explainTable = table{
+	{"SUBSCRIBER", "subscriberUuid"}, {"NAME", "name"}, {"OUTCOME", "outcome"}, {"DETAIL", "detail"}, {"TRANSFORM ERROR", "transformError"},
+}
+
 // Run lists all subscribers with the result of the event.
 func (c *eventExplainCmd) Run(ctx context.Context, s *session) error {
-	t := table{{"SUBSCRIBER", "subscriberUuid"}, {"NAME", "name"}, {"OUTCOME", "outcome"}, {"DETAIL", "detail"}}
-	return s.list(ctx, listFlags{}, t, func(ctx context.Context, _ page) (*http.Response, error) {
+	return s.list(ctx, listFlags{}, explainTable, func(ctx context.Context, _ page) (*http.Response, error) {
 		return s.ExplainEvent(ctx, c.ID, fields[client.ExplainEventParams](s))
 	})
 }

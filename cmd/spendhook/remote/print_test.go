@@ -126,3 +126,18 @@ func TestStatusesAreColored(t *testing.T) {
 		}
 	}
 }
+
+// The error of a transform is shown where its subscriber or attempt is.
+func TestTablesShowTransformErrors(t *testing.T) {
+	t.Parallel()
+	for _, shown := range []table{attemptTable, explainTable} {
+		item, err := parse([]byte(`{"transformError":"no such key: amount"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := shown.write(&b, []node{item}, time.Time{}, false); err != nil || !strings.Contains(b.String(), "no such key: amount") {
+			t.Errorf("%s, %v", b.String(), err)
+		}
+	}
+}
