@@ -107,7 +107,7 @@ var domainProblems = []struct {
 	{certificate.ErrNotFound, "NO_EGRESS_CERTIFICATE", "There is no egress certificate."},
 	{certificate.ErrDamaged, "EGRESS_CERTIFICATE_DAMAGED", "The stored client certificate cannot be read: set it again, or delete it."},
 	{certificate.ErrNoSubscriber, "SUBSCRIBER_NOT_FOUND", "There is no such subscriber."},
-	{certificate.ErrTooMany, "TOO_MANY_CERTIFICATES", "As many subscribers of the company have a certificate of their own as may."},
+	{certificate.ErrTooMany, "TOO_MANY_CERTIFICATES", "The company has the maximum number of subscribers with a client certificate of their own."},
 	{session.ErrNotFound, "NOT_FOUND", "There is no such session."},
 	{delivery.ErrNotFound, "NOT_FOUND", "There is no such delivery."},
 	{redelivery.ErrFinished, "JOB_FINISHED", "The job has completed."},

@@ -64,7 +64,7 @@ var known = []struct {
 	{errNotConfirmed, http.StatusBadRequest, "Nothing was erased", "Enter the first eight characters of the company's UUID, to confirm."},
 	{certificate.ErrNotFound, http.StatusNotFound, "Nothing was changed", "The subscriber has no client certificate of its own."},
 	{certificate.ErrNoSubscriber, http.StatusNotFound, "There is no such subscriber", "The subscriber was deleted, or never existed."},
-	{certificate.ErrTooMany, http.StatusConflict, "Nothing was changed", "As many subscribers of the company have a client certificate of their own as may."},
+	{certificate.ErrTooMany, http.StatusConflict, "Nothing was changed", "The company has the maximum number of subscribers with a client certificate of their own."},
 	{errNoPage, http.StatusNotFound, "No such page", "This page does not exist, or your session does not include it."},
 	{errTooOften, http.StatusTooManyRequests, "Too many requests", "This browser requests too many pages. Wait a moment and try again."},
 	{errBusy, http.StatusServiceUnavailable, "Too busy", "The daemon is rendering too many pages. Try again in a moment."},

@@ -3735,8 +3735,8 @@ type ClientInterface interface {
 	// EraseCompany Erase the data of a company
 	//
 	// Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-	// certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
-	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+	// certificates; its egress certificate; its signing keys, which stay if it has created a subscriber meanwhile; its
+	// pending deliveries, which are cancelled; the payloads of its events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 	// after a crash, and waits for attempts under way.
 	//
@@ -3832,10 +3832,10 @@ type ClientInterface interface {
 	// CancelDeliveriesWithBody Cancel all waiting deliveries that match filters
 	//
 	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-	// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-	// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-	// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+	// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+	// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+	// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
 	// default).
 	//
@@ -3847,10 +3847,10 @@ type ClientInterface interface {
 	// CancelDeliveries Cancel all waiting deliveries that match filters
 	//
 	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-	// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-	// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-	// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+	// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+	// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+	// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
 	// default).
 	//
@@ -4390,7 +4390,7 @@ type ClientInterface interface {
 
 	// SetSubscriberCertificateWithBody Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4399,7 +4399,7 @@ type ClientInterface interface {
 
 	// SetSubscriberCertificate Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -4858,8 +4858,8 @@ func (c *Client) ListCompanies(ctx context.Context, params *ListCompaniesParams,
 // EraseCompany Erase the data of a company
 //
 // Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-// certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
-// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+// certificates; its egress certificate; its signing keys, which stay if it has created a subscriber meanwhile; its
+// pending deliveries, which are cancelled; the payloads of its events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 // after a crash, and waits for attempts under way.
 //
@@ -5045,10 +5045,10 @@ func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParam
 // CancelDeliveriesWithBody Cancel all waiting deliveries that match filters
 //
 // The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 // continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
 // default).
 //
@@ -5070,10 +5070,10 @@ func (c *Client) CancelDeliveriesWithBody(ctx context.Context, params *CancelDel
 // CancelDeliveries Cancel all waiting deliveries that match filters
 //
 // The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 // continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
 // default).
 //
@@ -6151,7 +6151,7 @@ func (c *Client) GetSubscriberCertificate(ctx context.Context, uuid SubscriberPa
 
 // SetSubscriberCertificateWithBody Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6170,7 +6170,7 @@ func (c *Client) SetSubscriberCertificateWithBody(ctx context.Context, uuid Subs
 
 // SetSubscriberCertificate Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13031,8 +13031,8 @@ type ClientWithResponsesInterface interface {
 	// EraseCompanyWithResponse Erase the data of a company
 	//
 	// Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-	// certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
-	// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+	// certificates; its egress certificate; its signing keys, which stay if it has created a subscriber meanwhile; its
+	// pending deliveries, which are cancelled; the payloads of its events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 	// is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 	// after a crash, and waits for attempts under way.
 	//
@@ -13138,10 +13138,10 @@ type ClientWithResponsesInterface interface {
 	// CancelDeliveriesWithBodyWithResponse Cancel all waiting deliveries that match filters
 	//
 	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-	// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-	// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-	// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+	// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+	// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+	// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
 	// default).
 	//
@@ -13153,10 +13153,10 @@ type ClientWithResponsesInterface interface {
 	// CancelDeliveriesWithResponse Cancel all waiting deliveries that match filters
 	//
 	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-	// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-	// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-	// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+	// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+	// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+	// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
 	// default).
 	//
@@ -13754,7 +13754,7 @@ type ClientWithResponsesInterface interface {
 
 	// SetSubscriberCertificateWithBodyWithResponse Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13763,7 +13763,7 @@ type ClientWithResponsesInterface interface {
 
 	// SetSubscriberCertificateWithResponse Set a subscriber's own client certificate
 	//
-	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+	// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -16884,8 +16884,8 @@ func (c *ClientWithResponses) ListCompaniesWithResponse(ctx context.Context, par
 // EraseCompanyWithResponse Erase the data of a company
 //
 // Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-// certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
-// events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+// certificates; its egress certificate; its signing keys, which stay if it has created a subscriber meanwhile; its
+// pending deliveries, which are cancelled; the payloads of its events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
 // is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
 // after a crash, and waits for attempts under way.
 //
@@ -17045,10 +17045,10 @@ func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, pa
 // CancelDeliveriesWithBodyWithResponse Cancel all waiting deliveries that match filters
 //
 // The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 // continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
 // default).
 //
@@ -17066,10 +17066,10 @@ func (c *ClientWithResponses) CancelDeliveriesWithBodyWithResponse(ctx context.C
 // CancelDeliveriesWithResponse Cancel all waiting deliveries that match filters
 //
 // The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-// are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-// time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-// the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 // continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
 // default).
 //
@@ -17991,7 +17991,7 @@ func (c *ClientWithResponses) GetSubscriberCertificateWithResponse(ctx context.C
 
 // SetSubscriberCertificateWithBodyWithResponse Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -18006,7 +18006,7 @@ func (c *ClientWithResponses) SetSubscriberCertificateWithBodyWithResponse(ctx c
 
 // SetSubscriberCertificateWithResponse Set a subscriber's own client certificate
 //
-// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+// For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -285,7 +285,7 @@ func repeats(body []byte, text string) bool {
 func (c *Challenger) handshake(ctx context.Context, sub *subscribers.Subscriber, target *requests.Target) (perMinute int, reason string, err error) {
 	r := target.Request("challenge-"+uuid.NewString(), 0, requests.Payload{})
 	r.Method, r.Signer, r.MessageKey, r.Headers = http.MethodOptions, nil, nil, r.Headers.Clone()
-	r.Headers["WebHook-Request-Origin"] = []string{c.opts.Origin}
+	r.Headers[webhook.HeaderOrigin] = []string{c.opts.Origin}
 	if sub.RateLimit != nil {
 		r.Headers["WebHook-Request-Rate"] = []string{strconv.Itoa(max(1, int(math.Round(60*sub.RateLimit.PerSecond))))}
 	}

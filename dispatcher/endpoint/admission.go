@@ -57,8 +57,8 @@ type Delivery struct {
 	Queued bool
 	// Backlogged: the endpoint has deliveries that wait, or all its deliveries must wait first.
 	Backlogged bool
-	// Decided is called once for a delivery that waits, with the final decision (never Wait). The caller is Leave, Skipped
-	// or Enter, also that of this delivery before it returns Wait. None holds a lock then. Decided is not called after Stop.
+	// Decided is called once for a delivery that waits, with the final decision (never Wait). The caller is Leave, Skipped,
+	// Spill or Enter, also that of this delivery before it returns Wait. None holds a lock then. Decided is not called after Stop.
 	Decided func(Decision)
 }
 

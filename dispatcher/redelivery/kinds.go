@@ -55,7 +55,10 @@ func (s *Service) Bulk(ctx context.Context, r BulkRequest) (Job, error) {
 	if err != nil {
 		return Job{}, err
 	}
-	now := s.Now().UTC()
+	now, err := s.present(ctx, r.Company)
+	if err != nil {
+		return Job{}, err
+	}
 	if f.To == nil || f.To.After(now) {
 		f.To = &now
 	}
@@ -148,18 +151,20 @@ func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 	return page.Next, s.redeliver(ctx, j, len(page.Items), writes)
 }
 
-// cancelAll cancels the deliveries that wait, again and again until the events of before the call have their deliveries.
+// cancelAll cancels the deliveries that wait, until all events that were accepted before the call are matched.
 func (s *Service) cancelAll(ctx context.Context, j *Job) (string, error) {
-	s.Spill(j.CompanyUUID)
-	next, err := s.walk(ctx, j, false)
-	if next != "" || err != nil {
-		return next, err
-	}
 	matched, err := s.Events.Matched(ctx, j.CompanyUUID, *j.Filter.To)
-	if err == nil && !matched {
+	if err != nil {
+		return "", err
+	}
+	if !matched && s.checkMemory(j.CompanyUUID) == nil { // each delivery that spills gets a record
+		s.Spill(j.CompanyUUID)
+	}
+	next, err := s.walk(ctx, j, false)
+	if next == "" && err == nil && !matched {
 		j.Cursor, err = "", errHeld
 	}
-	return "", err
+	return next, err
 }
 
 // awaitAttempts waits until attempts that were under way when the job looked have ended, so that its next look finds

@@ -145,7 +145,7 @@ func (m *Maker) Target(sub *subscribers.Subscriber) *Target {
 		made.headers[h.Name] = []string{h.Value.Reveal()}
 	}
 	if v := sub.Verification; v != nil && v.State == subscribers.StateVerified && sub.Format == subscribers.FormatCloudEvents {
-		made.headers["Origin"] = []string{m.origin} // CloudEvents, HTTP 1.1 Web Hooks for Event Delivery 1.0, 4.1.2
+		made.headers[webhook.HeaderOrigin] = []string{m.origin} // CloudEvents, HTTP 1.1 Web Hooks for Event Delivery 1.0.2, 2.1
 	}
 	if made.Locked == nil {
 		if made.Locked = made.open(m.opts.SignEd25519); errors.Is(made.Locked, subscribers.ErrLocked) { // Unusable has the other secrets

@@ -299,6 +299,9 @@ func (s *Sender) readAnswer(resp *http.Response, r *Request, res *attempt.Result
 	}
 }
 
+// HeaderOrigin names this system to receivers of CloudEvents.
+const HeaderOrigin = "WebHook-Request-Origin"
+
 // minHiddenValue is the minimum length of a header value that is redacted in answers. Shorter
 // values are no secrets, and may occur in any text.
 const minHiddenValue = 6
@@ -306,7 +309,10 @@ const minHiddenValue = 6
 // withoutValues replaces the values of headers, and the credentials after an authentication
 // scheme (RFC 9110, 11.4), wherever they occur literally.
 func withoutValues(body []byte, headers http.Header) []byte {
-	for _, values := range headers {
+	for name, values := range headers {
+		if name == HeaderOrigin { // it is no secret
+			continue
+		}
 		for _, value := range values {
 			_, credentials, _ := strings.Cut(value, " ")
 			for _, hidden := range []string{value, credentials} {

@@ -287,7 +287,7 @@ func (l *listing) add(e *events.Stored) bool {
 }
 
 // Matched reports whether the events of a company that were accepted until a time have been matched with its subscribers.
-// It learns that up to half a second late.
+// The answer may be up to half a second late.
 func (r *Reader) Matched(ctx context.Context, company uuid.UUID, until time.Time) (bool, error) {
 	cursor, err := r.client.HGet(ctx, layout.StateKey(company), "cursor").Result()
 	if errors.Is(err, redis.Nil) {

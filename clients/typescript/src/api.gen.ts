@@ -508,7 +508,7 @@ export interface paths {
         get: operations["getSubscriberCertificate"];
         /**
          * Set a subscriber's own client certificate
-         * @description For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. At most 100 subscribers of a company have one, or as many as the operator allows: 409 `TOO_MANY_CERTIFICATES`.
+         * @description For receivers that require mutual TLS. Deliveries to this subscriber use it instead of the company's certificate, from the answer on. It replaces an earlier one, and is removed with the subscriber. The key is stored encrypted and never shown. By default at most 100 subscribers of a company may have one: 409 `TOO_MANY_CERTIFICATES`.
          */
         put: operations["setSubscriberCertificate"];
         post?: never;
@@ -758,8 +758,8 @@ export interface paths {
         /**
          * Erase the data of a company
          * @description Starts a job that cancels the company's other jobs, and then removes: its name; its subscribers with their secrets and
-         *     certificates, its egress certificate, and its signing keys, unless it has made a subscriber meanwhile; its pending deliveries, which are cancelled; the payloads of its
-         *     events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
+         *     certificates; its egress certificate; its signing keys, which stay if it has created a subscriber meanwhile; its
+         *     pending deliveries, which are cancelled; the payloads of its events, with the answers of receivers. The id, type, times, number and digest of each event stay until `events.retention`
          *     is over, so that the event is not processed again. The job can be neither undone nor cancelled. It continues
          *     after a crash, and waits for attempts under way.
          *
@@ -881,10 +881,10 @@ export interface paths {
         /**
          * Cancel all waiting deliveries that match filters
          * @description The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-         *     deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Those with an attempt under way
-         *     are left out, and those of events that came in the last seconds may not be known yet. So the job looks a second
-         *     time when attempts have ended, after about half a minute, for those that failed and still match. With `dryRun`
-         *     the deliveries are only counted (`changed`). The answer is 200 if the count is complete, and 202 if a job
+         *     deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
+         *     that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+         *     looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
+         *     only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
          *     continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
          *     default).
          */
