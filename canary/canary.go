@@ -4,7 +4,6 @@
 package canary
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +21,7 @@ import (
 	"spendhook/internal/pause"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
+	"spendhook/subscribers/health"
 	"spendhook/subscribers/registry"
 )
 
@@ -47,6 +47,7 @@ type Options struct {
 	URL         string // at which the load balancer passes requests to ServeHTTP
 	Subscribers *subscribers.Store
 	Registry    *registry.Registry
+	Health      *health.Store
 	Accept      func(context.Context, []events.Event) ([]publish.Result, error) // publish.Publisher.Accept
 	// Owns reports whether this replica owns the company's partition. Only the owner emits.
 	Owns       func() bool
@@ -132,14 +133,25 @@ func (c *Canary) prepare(ctx context.Context) error {
 		wanted.CallbackURL = &c.opts.URL
 	}
 	if sub != nil {
-		_, err = c.opts.Subscribers.Update(ctx, c.opts.Company, sub.UUID, wanted)
-		return cmp.Or(err, c.opts.Subscribers.Resume(ctx, c.opts.Company, sub.UUID))
+		if _, err = c.opts.Subscribers.Update(ctx, c.opts.Company, sub.UUID, wanted); err != nil {
+			return err
+		}
+		return c.resume(ctx, sub.UUID)
 	}
 	created, err := c.opts.Subscribers.Create(ctx, c.opts.Company, wanted)
 	if err == nil {
 		c.opts.Logger.Info("the subscriber of the canary was created", "company_uuid", c.opts.Company, "subscriber_uuid", created.UUID)
 	}
 	return err
+}
+
+// resume ends a pause of the subscriber.
+func (c *Canary) resume(ctx context.Context, id uuid.UUID) error {
+	states, err := c.opts.Health.Of(ctx, c.opts.Company, id)
+	if err != nil || states[id].PausedAt == nil {
+		return err
+	}
+	return c.opts.Subscribers.Resume(ctx, c.opts.Company, id)
 }
 
 // subscriber finds the canary's subscriber; nil when there is none.

@@ -69,7 +69,7 @@ func (b *bundle) start(replicas int, at string) {
 	for i := range replicas {
 		reg := prometheus.NewRegistry()
 		c, err := canary.New(canary.Options{
-			Company: b.Company, URL: at, Subscribers: b.Store, Registry: b.registry, Accept: accept,
+			Company: b.Company, URL: at, Subscribers: b.Store, Registry: b.registry, Health: health.New(health.Options{Client: b.Redis}), Accept: accept,
 			Owns: func() bool { return b.owner == i }, Registerer: reg, Now: b.Now,
 		})
 		if err != nil {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
+
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/redelivery"
@@ -174,5 +176,35 @@ func TestCancellationContinuesAfterALostReplica(t *testing.T) {
 	next.settled()
 	if rc.count() != 1 {
 		t.Errorf("%d deliveries arrived", rc.count())
+	}
+}
+
+// A cancellation has events matched only if it cancels their deliveries, and while Redis has memory for their records.
+func TestWhatACancellationSpills(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(*Options) {}) // not started: nothing is matched
+	h.subscribe("https://hooks.example.com/")
+	h.emit(3)
+	for name, tt := range map[string]struct {
+		statuses []delivery.Status
+		free     int64
+		spills   bool
+	}{
+		"all":                   {nil, 1, true},
+		"pending":               {[]delivery.Status{delivery.StatusPending}, 1, true},
+		"above the mark":        {nil, 0, false},
+		"what is to be retried": {[]delivery.Status{delivery.StatusRetrying}, 1, false},
+	} {
+		spills := 0
+		h.Redelivery.Spill = func(uuid.UUID) { spills++ }
+		h.Redelivery.Free = func(uuid.UUID) int64 { return tt.free }
+		job, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{Kind: redelivery.JobCancel, Company: h.company, Filter: store.Filter{Statuses: tt.statuses}})
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		again, err := h.Redelivery.Step(t.Context(), h.company, job.UUID)
+		if err != nil || (spills > 0) != tt.spills || (again > 0) != (name != "what is to be retried") {
+			t.Errorf("%s: %d spills, the next step after %s, %v", name, spills, again, err)
+		}
 	}
 }

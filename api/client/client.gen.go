@@ -3832,8 +3832,8 @@ type ClientInterface interface {
 	// CancelDeliveriesWithBody Cancel all waiting deliveries that match filters
 	//
 	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-	// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+	// of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
 	// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
 	// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
@@ -3847,8 +3847,8 @@ type ClientInterface interface {
 	// CancelDeliveries Cancel all waiting deliveries that match filters
 	//
 	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-	// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+	// of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
 	// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
 	// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
@@ -5045,8 +5045,8 @@ func (c *Client) ListDeliveries(ctx context.Context, params *ListDeliveriesParam
 // CancelDeliveriesWithBody Cancel all waiting deliveries that match filters
 //
 // The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+// of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
 // looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
 // only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 // continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
@@ -5070,8 +5070,8 @@ func (c *Client) CancelDeliveriesWithBody(ctx context.Context, params *CancelDel
 // CancelDeliveries Cancel all waiting deliveries that match filters
 //
 // The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+// of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
 // looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
 // only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 // continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
@@ -13138,8 +13138,8 @@ type ClientWithResponsesInterface interface {
 	// CancelDeliveriesWithBodyWithResponse Cancel all waiting deliveries that match filters
 	//
 	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-	// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+	// of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
 	// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
 	// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
@@ -13153,8 +13153,8 @@ type ClientWithResponsesInterface interface {
 	// CancelDeliveriesWithResponse Cancel all waiting deliveries that match filters
 	//
 	// The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-	// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+	// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+	// of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
 	// looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
 	// only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 	// continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
@@ -17045,8 +17045,8 @@ func (c *ClientWithResponses) ListDeliveriesWithResponse(ctx context.Context, pa
 // CancelDeliveriesWithBodyWithResponse Cancel all waiting deliveries that match filters
 //
 // The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+// of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
 // looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
 // only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 // continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by
@@ -17066,8 +17066,8 @@ func (c *ClientWithResponses) CancelDeliveriesWithBodyWithResponse(ctx context.C
 // CancelDeliveriesWithResponse Cancel all waiting deliveries that match filters
 //
 // The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-// that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+// deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+// of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
 // looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
 // only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
 // continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by

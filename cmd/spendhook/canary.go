@@ -25,7 +25,7 @@ func (d *daemon) openCanary(ctx context.Context) error {
 	}
 	company := d.cfg.Canary.Company
 	c, err := canary.New(canary.Options{
-		Company: company, URL: canaryURL(d.publicURL()), Subscribers: d.subscribers, Registry: d.subscriberRegistry,
+		Company: company, URL: canaryURL(d.publicURL()), Subscribers: d.subscribers, Registry: d.subscriberRegistry, Health: d.health,
 		Accept: d.publisher.Accept, Owns: func() bool { return d.dispatcher.Queue.Token(company) != "" },
 		Logger: d.log, Registerer: d.registry,
 	})

@@ -836,11 +836,18 @@ func TestConsoleCancelsAllThatMatch(t *testing.T) {
 		_, _, list := w.daemon.do(t, http.MethodGet, "/api/v1/deliveries?status=CANCELLED", "")
 		return strings.Contains(list, "evt_1") && strings.Contains(list, "evt_2")
 	})
-	if _, _, page := e.visitor.get(job); !strings.Contains(page, "cancelled of 2 counted") {
+	if _, _, page := e.visitor.get(job); !strings.Contains(page, "cancelled; 2 were counted before") {
 		t.Error(page)
 	}
+	if _, _, page := e.visitor.get("/console/deliveries?status=PENDING"); !strings.Contains(page, "Cancel all: count them first") || strings.Contains(page, "Retry all") {
+		t.Errorf("without rows: %s", page)
+	}
+	none, _, _ := strings.Cut(post("/console/deliveries/count", url.Values{"kind": {"CANCEL"}, "status": {"PENDING"}}), "?")
+	if _, _, page := e.visitor.get(none); !strings.Contains(page, "Cancel all that match") {
+		t.Errorf("nothing was counted: %s", page)
+	}
 	_, _, log := w.daemon.do(t, http.MethodGet, "/api/v1/audit?action=delivery.cancel-all", "")
-	if strings.Count(log, `"delivery.cancel-all"`) != 2 {
+	if strings.Count(log, `"delivery.cancel-all"`) != 3 {
 		t.Errorf("the audit log: %s", log)
 	}
 }

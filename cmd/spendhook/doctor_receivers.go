@@ -51,6 +51,9 @@ func (d *doctor) receiverTokens(ctx context.Context, of *subscribers.Store) {
 			return
 		}
 		if read++; read == mostCompanies {
+			if found > 0 {
+				d.warn("try those that are named first", "no more than %d companies were read", read)
+			}
 			d.okText = fmt.Sprintf("no receiver of the first %d companies fails for want of an access token; no more were read", read)
 			return
 		}

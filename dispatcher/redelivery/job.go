@@ -185,7 +185,7 @@ func (s *Service) phases(j *Job) []phase {
 	return map[JobKind][]phase{
 		JobRecover: {others, dead, s.recoverMissed}, // dead after others, which would restart a restarted dead letter again
 		JobRetry:   {others, dead},
-		JobCancel:  {s.cancelAll, others, s.awaitAttempts, others}, // the second for what was recorded behind the first
+		JobCancel:  {s.cancelAll, others, s.awaitAttempts, others}, // first what was recorded behind cancelAll, then what has failed meanwhile
 		JobDrop:    {others, s.resume},
 		JobErase:   {s.cancelOthers, s.eraseOld, s.eraseSubscribers, s.eraseQuarantine, s.eraseEvents, s.eraseDead, s.eraseHistory, s.eraseName},
 	}[j.Kind]

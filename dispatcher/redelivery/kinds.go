@@ -151,8 +151,12 @@ func (s *Service) walk(ctx context.Context, j *Job, dead bool) (string, error) {
 	return page.Next, s.redeliver(ctx, j, len(page.Items), writes)
 }
 
-// cancelAll cancels the deliveries that wait, until all events that were accepted before the call are matched.
+// cancelAll cancels the deliveries that wait, until all events that were accepted before the call are matched. Without
+// delivery.StatusPending in its filter it has nothing to wait for.
 func (s *Service) cancelAll(ctx context.Context, j *Job) (string, error) {
+	if !slices.Contains(j.Filter.Statuses, delivery.StatusPending) {
+		return s.walk(ctx, j, false)
+	}
 	matched, err := s.Events.Matched(ctx, j.CompanyUUID, *j.Filter.To)
 	if err != nil {
 		return "", err
@@ -168,7 +172,7 @@ func (s *Service) cancelAll(ctx context.Context, j *Job) (string, error) {
 }
 
 // awaitAttempts waits until attempts that were under way when the job looked have ended, so that its next look finds
-// those that failed. A first attempt has no record before.
+// those that failed.
 func (s *Service) awaitAttempts(_ context.Context, j *Job) (string, error) {
 	if s.Now().Sub(j.UpdatedAt) < s.Attempt {
 		return "", errHeld

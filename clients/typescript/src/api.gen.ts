@@ -881,8 +881,8 @@ export interface paths {
         /**
          * Cancel all waiting deliveries that match filters
          * @description The filters are those of the list; `status` is `PENDING`, `RETRYING` or, by default, both. A job finds the
-         *     deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. Deliveries of events
-         *     that are not matched yet are cancelled as soon as they are. Those with an attempt under way are left out. The job
+         *     deliveries that match, and cancels them: `CANCELLED` with the reason `DROPPED`. With `PENDING`, deliveries
+         *     of events that are not matched yet are cancelled once they are, unless an attempt begins at once. Those with an attempt under way are left out. The job
          *     looks again about half a minute later, for those that failed and still match. With `dryRun` the deliveries are
          *     only counted (`changed`), without those of events that are not matched yet. The answer is 200 if the count is complete, and 202 if a job
          *     continues it. A retry sends a cancelled delivery after all, as long as its event has its payload (72 hours by

@@ -9,7 +9,7 @@ import (
 	"spendhook/internal/tracing"
 )
 
-// Headers that Spendhook sets. All other headers were set by the subscriber: their values are secret.
+// Headers that Spendhook sets. The values of all others are not shown: the subscriber set them, but for webhook.HeaderOrigin.
 const (
 	headerAgent     = "User-Agent"
 	headerType      = "Content-Type"
