@@ -129,7 +129,7 @@ func (d *daemon) start(ctx context.Context) error {
 	d.publishAddresses(d.cfg)
 	for _, step := range []func(context.Context) error{
 		d.openTLS, d.openDataDir, d.openTracing, d.openDatabase, d.openRedis, d.openAdmin, d.awaitRedis, d.awaitDatabase, d.openAuth,
-		d.openStores, d.watchVerification, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openCanary, d.openIntake,
+		d.openStores, d.watchAddresses, d.watchVerification, d.watchCertificates, d.bindIntake, d.openPipeline, d.openCardJobs, d.openCanary, d.openIntake,
 	} {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, d.close(ctx))

@@ -102,6 +102,9 @@ func TestReloadOfEgressAddresses(t *testing.T) {
 	if log := d.stderr.String(); strings.Count(log, "has a range that is not public") != 1 || !strings.Contains(log, `"range":"10.0.0.0/8"`) {
 		t.Errorf("no warning of the private range, or too many, in the log:\n%s", log)
 	}
+	if _, metrics := get(t, d.admin+"/metrics"); !strings.Contains(metrics, `spendhook_egress_addresses{state="announced"} 0`) || !strings.Contains(metrics, `spendhook_egress_addresses{state="valid"} 2`) {
+		t.Error("the metric does not count two valid ranges")
+	}
 	h.settings(t, "egress: {addresses: [{cidr: 10.0.0.1/8}]}\n")
 	if code, body := d.reload(t); code != http.StatusUnprocessableEntity || !strings.Contains(body, "egress.addresses[0].cidr") {
 		t.Errorf("a bad range: %d %s", code, body)

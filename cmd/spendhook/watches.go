@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"spendhook/internal/egress"
 	"spendhook/internal/pause"
 	"spendhook/internal/redismemory"
 	"spendhook/internal/redisx"
@@ -212,6 +213,28 @@ func (d *daemon) watchVerification(ctx context.Context) error {
 			pause.For(ctx, time.Minute)
 		}
 	})
+	return nil
+}
+
+// watchAddresses counts the published egress addresses by their state.
+func (d *daemon) watchAddresses(context.Context) error {
+	for state, is := range map[string]func(egress.Source, time.Time) bool{
+		"valid":     egress.Source.Valid,
+		"announced": func(s egress.Source, now time.Time) bool { return now.Before(s.From) },
+	} {
+		d.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "spendhook_egress_addresses", Help: "Published egress addresses and ranges by state: valid, or announced for later.",
+			ConstLabels: prometheus.Labels{"state": state},
+		}, func() (n float64) {
+			now := time.Now()
+			for _, source := range *d.egressAddresses.Load() {
+				if is(source, now) {
+					n++
+				}
+			}
+			return n
+		}))
+	}
 	return nil
 }
 

@@ -109,6 +109,7 @@ var boards = []board{
 			number("Subscribers that are not verified", "short", `sum(spendhook_subscribers_unverified)`),
 			graph("Changes of signing keys", "short", query{`sum by (change) (increase(spendhook_signing_key_changes_total[$__rate_interval]))`, "{{change}}"}),
 			graph("Reads of subscribers with signing keys that cannot be decrypted", "cps", query{`sum(rate(spendhook_signing_keys_locked_total[$__rate_interval]))`, "reads"}),
+			number("Published egress addresses", "short", `max(spendhook_egress_addresses{state="valid"})`),
 			number("Egress certificates that expire soon", "short", `sum(spendhook_egress_certificates_ending)`),
 		}},
 	}},
