@@ -133,3 +133,29 @@ func TestQuickstartRefusesMixtures(t *testing.T) {
 		})
 	}
 }
+
+// stopAtListening ends a daemon as soon as its log says that it listens.
+type stopAtListening struct {
+	lockedBuffer
+
+	stop func()
+}
+
+func (w *stopAtListening) Write(p []byte) (int, error) {
+	if strings.Contains(string(p), `"msg":"listening"`) {
+		w.stop()
+	}
+	return w.lockedBuffer.Write(p)
+}
+
+// A signal that comes before the first client is made ends the daemon as any other does.
+func TestQuickstartIsStoppedAtOnce(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	log := &stopAtListening{stop: cancel}
+	args := []string{"serve", "--quickstart", "--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--log-format", "json", "--data-dir", emptyDir(t), "--redis", sharedRedis(t)}
+	if code := run(ctx, args, &lockedBuffer{}, log); code != exitOK || !strings.Contains(log.String(), `"msg":"shut down"`) {
+		t.Errorf("exit code %d:\n%s", code, log)
+	}
+}

@@ -74,7 +74,7 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 	level.Set(logLevel(cfg.Log))
 	d := &daemon{cfg: cfg, load: load, log: newLogger(term.Err, cfg.Log, level), level: level, allowMemory: cfg.Dev || c.Quickstart}
 	if err := d.start(ctx); err != nil {
-		if ctx.Err() != nil && errors.Is(err, ctx.Err()) { // a signal stopped the start
+		if stoppedBy(ctx, err) {
 			return nil
 		}
 		return err
@@ -89,10 +89,15 @@ func (c *serveCmd) Run(ctx context.Context, term *stdio) error {
 			}
 		}
 	})
-	if err := c.greet(ctx, d, term); err != nil {
+	if err := c.greet(ctx, d, term); err != nil && !stoppedBy(ctx, err) {
 		return errors.Join(err, d.close(ctx))
 	}
 	return d.wait(ctx)
+}
+
+// stoppedBy reports whether an error is due to a signal that came meanwhile, which ended ctx.
+func stoppedBy(ctx context.Context, err error) bool {
+	return ctx.Err() != nil && errors.Is(err, ctx.Err())
 }
 
 // adminBeside is the address of the admin listener with --dev and another --listen: as far from it as the default is from
