@@ -1,8 +1,6 @@
 package main
 
 import (
-	"crypto/x509"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -72,17 +70,7 @@ func TestLimitsOfReceivers(t *testing.T) {
 	h.settings(t, "dev: true\nredis: "+url+"\nsubscribers: {challenge: new}\n"+
 		"limits: {host_challenges_hour: 4, company_challenges_hour: 10000, subscriber_certificates: 1}\n")
 	d := h.start(t)
-	pair := clientPair(t)
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := json.Marshal(map[string]string{
-		"certificateChain": pemText("CERTIFICATE", pair.Certificate[0]), "privateKey": pemText("PRIVATE KEY", pkcs8),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	certificate := certificateBody(t, clientPair(t))
 	for i, want := range []string{"CHALLENGE_FAILED", "TOO_MANY_CHALLENGES"} {
 		var sub gen.SubscriberWithSecret
 		sendWithKey(t, d, "/api/v1/subscribers", fmt.Sprintf(`{"name":"n","callbackUrl":"%s/%d","events":["A"]}`, silent.URL, i), strconv.Itoa(i), &sub)
@@ -90,7 +78,7 @@ func TestLimitsOfReceivers(t *testing.T) {
 		if _, _, answer := d.do(t, http.MethodPost, path+"/verify", ""); !strings.Contains(answer, want) {
 			t.Errorf("challenge %d: %s", i, answer)
 		}
-		status, _, answer := d.do(t, http.MethodPut, path+"/egress-certificate", string(certificate))
+		status, _, answer := d.do(t, http.MethodPut, path+"/egress-certificate", certificate)
 		if (status == http.StatusOK) != (i == 0) || i > 0 && !strings.Contains(answer, "TOO_MANY_CERTIFICATES") {
 			t.Errorf("certificate %d: %d %s", i, status, answer)
 		}

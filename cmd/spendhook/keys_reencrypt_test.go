@@ -164,18 +164,8 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	secrets["the certificate's key"] = scalar
-	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := json.Marshal(map[string]string{
-		"certificateChain": pemText("CERTIFICATE", pair.Certificate[0]), "privateKey": pemText("PRIVATE KEY", pkcs8),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, of := range []string{"", "/subscribers/" + sub.UUID.String()} {
-		if status, _, answer := d.do(t, http.MethodPut, "/api/v1"+of+"/egress-certificate", string(certificate)); status != http.StatusOK {
+		if status, _, answer := d.do(t, http.MethodPut, "/api/v1"+of+"/egress-certificate", certificateBody(t, pair)); status != http.StatusOK {
 			t.Fatalf("%d %s", status, answer)
 		}
 	}
@@ -294,6 +284,22 @@ func clientPair(t *testing.T) tls.Certificate {
 		t.Fatal(err)
 	}
 	return both
+}
+
+// certificateBody is a request that sets a client certificate.
+func certificateBody(t *testing.T, pair tls.Certificate) string {
+	t.Helper()
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(pair.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := json.Marshal(map[string]string{
+		"certificateChain": pemText("CERTIFICATE", pair.Certificate[0]), "privateKey": pemText("PRIVATE KEY", pkcs8),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
 }
 
 func clientInput(t *testing.T) certificate.Input {
