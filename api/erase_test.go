@@ -29,7 +29,7 @@ func TestErasePayload(t *testing.T) {
 		t.Errorf("listed: %+v", list.Content)
 	}
 	h.call("POST", "/api/v1/events", `{"id":"e1","event":"A","timestamp":"`+now()+`","metadata":{"n":2}}`).want(http.StatusConflict, "EVENT_CONFLICT")
-	if feed := as[gen.Feed](h.call("GET", h.feed("A"), "").want(http.StatusOK)); len(feed.Content) != 1 || !feed.Content[0].Compacted || feed.Content[0].Body != "" {
+	if feed := as[gen.Feed](h.call("GET", h.feed("A"), "").want(http.StatusOK)); len(feed.Content) != 1 || feed.Content[0].Gone != gen.FeedEventGoneCOMPACTED || feed.Content[0].Body != "" {
 		t.Errorf("the feed has %+v", feed.Content)
 	}
 	h.call("DELETE", "/api/v1/events/unknown/payload", "").want(http.StatusNotFound, "EVENT_NOT_FOUND")

@@ -59,7 +59,7 @@ func shownFeed(page feed.Page) reply {
 func shownFeedEvent(item feed.Item) gen.FeedEvent {
 	shown := gen.FeedEvent{
 		Sequence: item.Sequence, ID: item.ID, Event: item.Type, Timestamp: item.Timestamp, AcceptedAt: item.AcceptedAt,
-		Compacted: item.Compacted, ContentType: item.ContentType, Body: string(item.Body),
+		Gone: gen.FeedEventGone(item.Gone), ContentType: item.ContentType, Body: string(item.Body),
 	}
 	if item.Headers != nil {
 		shown.Headers = &item.Headers

@@ -11,12 +11,18 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/feed"
+	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/webhook/signature"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/sequence"
+	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
 )
@@ -176,14 +182,76 @@ func TestFeedOfCompactedEvents(t *testing.T) {
 		items, _ := h.feedOf(feed.Request{Company: h.company, Subscriber: sub.UUID, Limit: 3})
 		compacted := 0
 		for i, item := range items {
-			if item.Sequence != int64(2*i+1) || item.Type != "A" || item.ID != fmt.Sprint("e", 2*i) || item.Compacted != (item.Body == nil) ||
+			if item.Sequence != int64(2*i+1) || item.Type != "A" || item.ID != fmt.Sprint("e", 2*i) || (item.Gone == feed.GoneCompacted) != (item.Body == nil) ||
 				item.Timestamp.IsZero() || item.AcceptedAt.IsZero() {
 				t.Fatalf("item %+v", item)
 			}
-			if item.Compacted {
+			if item.Gone == feed.GoneCompacted {
 				compacted++
 			}
 		}
 		return compacted == 5 && len(items) == 5
 	}, "all are stubs")
+}
+
+// A cancelled delivery is not made good by the feed, nor is an event that ended the daemon matched for it: both are named, so
+// that nothing seems to be missing.
+func TestFeedNamesWhatIsGone(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), func(o *Options) { o.Policy.Schedule = []time.Duration{time.Hour} })
+	h.start()
+	cancelled, other := h.subscribeTo(h.company, receive(t, nil).URL, "BAD", "GOOD"), h.subscribeTo(h.company, receive(t, nil).URL, "BAD", "GOOD")
+	for _, sub := range []subscribers.Subscriber{cancelled, other} {
+		if err := h.service.Pause(t.Context(), h.company, sub.UUID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bad, good := h.emitType("BAD", 2), h.emitType("GOOD", 1)
+	for _, sub := range []subscribers.Subscriber{cancelled, other} {
+		h.reachAll(append(bad, good...), sub, delivery.StatusPending)
+	}
+	if _, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{
+		Kind: redelivery.JobCancel, Company: h.company, Filter: store.Filter{EventTypes: []string{"BAD"}, Subscriber: &cancelled.UUID},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.reachAll(bad, cancelled, delivery.StatusCancelled)
+	h.expectGone(cancelled, feed.GoneCancelled, feed.GoneCancelled, "")
+	h.expectGone(other, "", "", "")
+}
+
+// expectGone reads the feed of a subscriber, and compares its items.
+func (h *harness) expectGone(sub subscribers.Subscriber, want ...feed.Gone) {
+	h.t.Helper()
+	items, forgotten := h.feedOf(feed.Request{Company: h.company, Subscriber: sub.UUID, Limit: 2, Signatures: true})
+	var got []feed.Gone
+	for _, item := range items {
+		got = append(got, item.Gone)
+		if (item.Gone == "") != (item.Body != nil && item.ContentType != "" && item.Headers != nil) || item.Type == "" || item.Timestamp.IsZero() {
+			h.t.Errorf("item %+v", item)
+		}
+	}
+	if !slices.Equal(got, want) || forgotten != 0 {
+		h.t.Errorf("gone: %q, want %q; %d forgotten", got, want, forgotten)
+	}
+}
+
+func TestFeedDoesNotMatchWhatIsInTheQuarantine(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil) // not started: no event is matched
+	plain, picky := h.subscribeTo(h.company, "http://receiver.test/plain", "A"), h.subscribeTo(h.company, "http://receiver.test/picky", "A")
+	h.update(picky, subscribers.Settings{Filter: new(`metadata.amount == "2"`)})
+	h.emitWith("e1", "A", "1")
+	h.emitWith("e2", "A", "2")
+	e := quarantine.Entry{Company: h.company, EventID: "e1"}
+	if err := h.client.ZAdd(t.Context(), quarantine.Key(partition.Of(h.company)), redis.Z{Score: 1, Member: e.Member()}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	h.expectGone(plain, feed.GoneQuarantined, "")
+	h.expectGone(picky, feed.GoneQuarantined, "") // the filter is not evaluated
+	if err := h.Quarantine.Forget(t.Context(), e); err != nil {
+		t.Fatal(err)
+	}
+	h.expectGone(plain, "", "")
+	h.expectGone(picky, "")
 }

@@ -95,7 +95,9 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 	h.inspector = inspect.New(inspect.Options{
 		Events: o.Events, Subscribers: o.Subscribers, Registry: o.Registry, Deliveries: d.Deliveries, Requests: o.Requests, Send: o.Sender.Send,
 	})
-	h.feed = feed.New(feed.Options{Numbers: sequence.New(client), Events: o.Events, Registry: o.Registry, Requests: o.Requests})
+	h.feed = feed.New(feed.Options{
+		Numbers: sequence.New(client), Events: o.Events, Deliveries: d.Deliveries, Quarantine: d.Quarantine, Registry: o.Registry, Requests: o.Requests,
+	})
 	t.Cleanup(h.feed.Close)
 	t.Cleanup(o.Sender.Close)
 	return h

@@ -429,6 +429,27 @@ func (e EventStatus) Valid() bool {
 	}
 }
 
+// Defines values for FeedEventGone.
+const (
+	FeedEventGoneCANCELLED   FeedEventGone = "CANCELLED"
+	FeedEventGoneCOMPACTED   FeedEventGone = "COMPACTED"
+	FeedEventGoneQUARANTINED FeedEventGone = "QUARANTINED"
+)
+
+// Valid indicates whether the value is a known member of the FeedEventGone enum.
+func (e FeedEventGone) Valid() bool {
+	switch e {
+	case FeedEventGoneCANCELLED:
+		return true
+	case FeedEventGoneCOMPACTED:
+		return true
+	case FeedEventGoneQUARANTINED:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Format.
 const (
 	FormatCloudevents Format = "cloudevents"
@@ -1682,19 +1703,21 @@ type Feed struct {
 type FeedEvent struct {
 	AcceptedAt time.Time `json:"acceptedAt"`
 
-	// Body The body of a delivery, as text; absent if `compacted`.
+	// Body The body of a delivery, as text; absent if `gone`.
 	Body *string `json:"body,omitempty"`
 
-	// Compacted True if the payload was removed; else absent.
-	Compacted *bool `json:"compacted,omitempty"`
-
-	// ContentType The media type of `body`; absent if `compacted`.
+	// ContentType The media type of `body`; absent if `gone`.
 	ContentType *string `json:"contentType,omitempty"`
 
 	// Event Example: PAYMENT_PAID
 	Event EventName `json:"event"`
 
-	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent if `compacted`.
+	// Gone Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
+	// nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
+	// `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+	Gone *FeedEventGone `json:"gone,omitempty"`
+
+	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent if `gone`.
 	//
 	// Example: {"webhook-id":"evt_1","webhook-sequence":"17","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1795201200"}
 	Headers *map[string]string `json:"headers,omitempty"`
@@ -1704,6 +1727,11 @@ type FeedEvent struct {
 	Sequence  int64     `json:"sequence"`
 	Timestamp time.Time `json:"timestamp"`
 }
+
+// FeedEventGone Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
+// nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
+// `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+type FeedEventGone string
 
 // FieldError defines model for FieldError.
 type FieldError struct {
@@ -4410,8 +4438,8 @@ type ClientInterface interface {
 	//
 	// The events of the company that match the subscriber's present `events` and `filter`, in the order of
 	// their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
-	// depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
-	// nothing, so several clients may read at once, each from its own position.
+	// depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
+	// was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
 	//
 	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
 	// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
@@ -4421,7 +4449,7 @@ type ClientInterface interface {
 	// at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 	//
 	// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
-	// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+	// feed names the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
 	// since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
 	//
 	// Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
@@ -6191,8 +6219,8 @@ func (c *Client) SetSubscriberCertificate(ctx context.Context, uuid SubscriberPa
 //
 // The events of the company that match the subscriber's present `events` and `filter`, in the order of
 // their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
-// depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
-// nothing, so several clients may read at once, each from its own position.
+// depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
+// was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
 //
 // Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
 // matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
@@ -6202,7 +6230,7 @@ func (c *Client) SetSubscriberCertificate(ctx context.Context, uuid SubscriberPa
 // at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 //
 // The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
-// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+// feed names the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
 // since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
 //
 // Corresponds with GET /api/v1/subscribers/{uuid}/feed (the `ReadSubscriberFeed` operationId).
@@ -13774,8 +13802,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// The events of the company that match the subscriber's present `events` and `filter`, in the order of
 	// their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
-	// depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
-	// nothing, so several clients may read at once, each from its own position.
+	// depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
+	// was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
 	//
 	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
 	// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
@@ -13785,7 +13813,7 @@ type ClientWithResponsesInterface interface {
 	// at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 	//
 	// The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
-	// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+	// feed names the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
 	// since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
 	//
 	// Returns a wrapper object for the known response body format(s).
@@ -18023,8 +18051,8 @@ func (c *ClientWithResponses) SetSubscriberCertificateWithResponse(ctx context.C
 //
 // The events of the company that match the subscriber's present `events` and `filter`, in the order of
 // their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
-// depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
-// nothing, so several clients may read at once, each from its own position.
+// depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
+// was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
 //
 // Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
 // matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
@@ -18034,7 +18062,7 @@ func (c *ClientWithResponses) SetSubscriberCertificateWithResponse(ctx context.C
 // at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
 //
 // The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
-// feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+// feed names the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
 // since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
 //
 // Returns a wrapper object for the known response body format(s).

@@ -447,6 +447,27 @@ func (e EventStatus) Valid() bool {
 	}
 }
 
+// Defines values for FeedEventGone.
+const (
+	FeedEventGoneCANCELLED   FeedEventGone = "CANCELLED"
+	FeedEventGoneCOMPACTED   FeedEventGone = "COMPACTED"
+	FeedEventGoneQUARANTINED FeedEventGone = "QUARANTINED"
+)
+
+// Valid indicates whether the value is a known member of the FeedEventGone enum.
+func (e FeedEventGone) Valid() bool {
+	switch e {
+	case FeedEventGoneCANCELLED:
+		return true
+	case FeedEventGoneCOMPACTED:
+		return true
+	case FeedEventGoneQUARANTINED:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for Format.
 const (
 	FormatCloudevents Format = "cloudevents"
@@ -1750,19 +1771,21 @@ type Feed struct {
 type FeedEvent struct {
 	AcceptedAt time.Time `json:"acceptedAt"`
 
-	// Body The body of a delivery, as text; absent if `compacted`.
+	// Body The body of a delivery, as text; absent if `gone`.
 	Body string `json:"body,omitempty"`
 
-	// Compacted True if the payload was removed; else absent.
-	Compacted bool `json:"compacted,omitempty"`
-
-	// ContentType The media type of `body`; absent if `compacted`.
+	// ContentType The media type of `body`; absent if `gone`.
 	ContentType string `json:"contentType,omitempty"`
 
 	// Event Example: PAYMENT_PAID
 	Event EventName `json:"event"`
 
-	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent if `compacted`.
+	// Gone Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
+	// nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
+	// `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+	Gone FeedEventGone `json:"gone,omitempty"`
+
+	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent if `gone`.
 	//
 	// Example: {"webhook-id":"evt_1","webhook-sequence":"17","webhook-signature":"v1,K5oZfzN95Z9UVu1EsfQmfVNQhnkZ2pj9o9NDN/H/pI4=","webhook-timestamp":"1795201200"}
 	Headers *map[string]string `json:"headers,omitempty"`
@@ -1772,6 +1795,11 @@ type FeedEvent struct {
 	Sequence  int64     `json:"sequence"`
 	Timestamp time.Time `json:"timestamp"`
 }
+
+// FeedEventGone Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
+// nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
+// `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+type FeedEventGone string
 
 // FieldError defines model for FieldError.
 type FieldError = invalid.Field

@@ -200,8 +200,8 @@ func (d *daemon) page(after int64) map[string]any {
 		item := map[string]any{
 			"sequence": e.sequence, "id": e.id, "event": e.kind, "timestamp": "2026-11-20T09:30:00.000Z", "acceptedAt": "2026-11-20T09:30:00.000Z",
 		}
-		if e.compacted {
-			item["compacted"] = true
+		if e.gone {
+			item["gone"] = "COMPACTED"
 		} else {
 			item["body"], item["contentType"] = string(e.body), e.contentType
 		}

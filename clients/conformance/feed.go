@@ -60,7 +60,7 @@ func feeding() []testCase {
 		}},
 		{"an event of the feed without a body", func(r *run) {
 			events := r.events(3)
-			r.daemon.change(func(*daemon) { events[1].compacted = true })
+			r.daemon.change(func(*daemon) { events[1].gone = true })
 			r.catchUp(2)
 			r.worked(events[0], events[2])
 			r.never(events[1])

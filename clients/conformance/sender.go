@@ -56,7 +56,7 @@ type event struct {
 	kind        string
 	contentType string
 	body        []byte
-	compacted   bool
+	gone        bool
 }
 
 // headers returns the signed headers of a delivery.

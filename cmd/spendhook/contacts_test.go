@@ -32,6 +32,11 @@ func smtpSettings(tb testing.TB, s *smtptest.Server, dir string) string {
 
 var confirmLink = regexp.MustCompile(`(?s)http://[^ ]*?/contacts/confirm\?t=.*?\r\n\r\n`)
 
+// linkToConfirm is the link in a mail that asks a contact to confirm.
+func linkToConfirm(mail string) string {
+	return strings.TrimSpace(strings.NewReplacer("=\r\n", "", "=3D", "=").Replace(confirmLink.FindString(mail)))
+}
+
 // The way of a contact through a daemon: the mail to confirm, the page of its link, and its state in the API.
 func TestAContactConfirms(t *testing.T) {
 	t.Parallel()
@@ -43,8 +48,7 @@ func TestAContactConfirms(t *testing.T) {
 		t.Fatalf("%d %s", status, body)
 	}
 	eventually(t, deliveryPatience, "the mail comes", func() bool { return len(server.Messages()) > 0 })
-	found := confirmLink.Find(server.Messages()[0].Raw)
-	link := strings.TrimSpace(strings.ReplaceAll(strings.ReplaceAll(string(found), "=\r\n", ""), "=3D", "="))
+	link := linkToConfirm(string(server.Messages()[0].Raw))
 	if code, page := get(t, link); code != http.StatusOK || !strings.Contains(page, "<button>Confirm</button>") {
 		t.Fatalf("%s: %d %s", link, code, page)
 	}

@@ -206,7 +206,10 @@ func (d *daemon) openDispatcher() error {
 		Mailer: mailer, Send: sender.Send, Owned: d.dispatcher.Queue.Owned, FailsFor: deliveryPolicy(d.cfg).FailsFor,
 		PublicURL: d.publicURL(), Hourly: d.cfg.Limits.ContactHour, Audit: d.audit.Record, Logger: d.log, Registerer: d.registry,
 	})
-	d.feed = feed.New(feed.Options{Numbers: sequence.New(d.redis.Client()), Events: d.events, Registry: d.subscriberRegistry, Requests: prepared})
+	d.feed = feed.New(feed.Options{
+		Numbers: sequence.New(d.redis.Client()), Events: d.events, Deliveries: d.dispatcher.Deliveries, Quarantine: d.dispatcher.Quarantine,
+		Registry: d.subscriberRegistry, Requests: prepared,
+	})
 	return nil
 }
 

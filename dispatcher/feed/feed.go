@@ -9,7 +9,10 @@ import (
 
 	"github.com/google/uuid"
 
+	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/requests"
+	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/sequence"
@@ -20,10 +23,12 @@ import (
 
 // Options configures a Reader. All are required.
 type Options struct {
-	Numbers  *sequence.Reader // closed with the feed
-	Events   *history.Reader
-	Registry *registry.Registry
-	Requests *requests.Maker
+	Numbers    *sequence.Reader // closed with the feed
+	Events     *history.Reader
+	Deliveries *store.Store
+	Quarantine *quarantine.Store
+	Registry   *registry.Registry
+	Requests   *requests.Maker
 }
 
 // Reader reads feeds, and is safe for concurrent use. Make it with New, and close it.
@@ -45,13 +50,22 @@ type Request struct {
 	Signatures bool  // Items have the Headers of an attempt
 }
 
-// Item is an event as the subscriber gets it. A compacted event that the history does not have either has no Body,
-// ContentType or Headers.
+// Gone says why an Item has no body.
+type Gone string
+
+// The reasons.
+const (
+	GoneCompacted   Gone = "COMPACTED"   // the payload was removed with time or erased, and the history does not have it
+	GoneCancelled   Gone = "CANCELLED"   // somebody cancelled its delivery to the subscriber
+	GoneQuarantined Gone = "QUARANTINED" // its matching ended the daemon: it waits until an operator retries or drops it
+)
+
+// Item is an event as the subscriber gets it. One that is Gone has no Body, ContentType or Headers.
 type Item struct {
 	Sequence              int64
 	ID, Type              string
 	Timestamp, AcceptedAt time.Time
-	Compacted             bool
+	Gone                  Gone // "": it is not
 	Body                  []byte
 	ContentType           string
 	Headers               map[string]string // nil unless asked for
@@ -77,9 +91,9 @@ const (
 )
 
 // Read reads the events that match the subscriber's current settings, even while it is
-// paused or disabled, in the order of their numbers. A compacted event is read from the history. If that has it not, the
-// event matches by its type alone, because the filter needs the content. A page may be short, even empty, and still
-// have More. The error may be subscribers.ErrNotFound or sequence.ErrAhead.
+// paused or disabled, in the order of their numbers. A compacted event is read from the history. If that has it not, or the
+// event is in the quarantine, it matches by its type alone: the filter needs the content, or may have ended the daemon. A
+// page may be short, even empty, and still have More. The error may be subscribers.ErrNotFound or sequence.ErrAhead.
 func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 	sub, err := r.opts.Registry.Find(ctx, q.Company, q.Subscriber)
 	if err != nil {
@@ -137,11 +151,15 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 		if err != nil {
 			return err
 		}
+		gone, err := f.gone(ctx, stored)
+		if err != nil {
+			return err
+		}
 		for i, e := range part.Events[:n] {
 			if stored[i] != nil && stored[i].State == events.Compacted { // and not in the history
 				return nil
 			}
-			if err := f.add(ctx, e, stored[i]); err != nil || f.full {
+			if err := f.add(ctx, e, stored[i], gone[e.Ref.ID]); err != nil || f.full {
 				return err
 			}
 		}
@@ -184,21 +202,63 @@ func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Store
 	return stored, nil
 }
 
-// add adds an event to the page if it matches. It sets full when the page cannot take
-// this event, or cannot take another one after it.
-func (f *page) add(ctx context.Context, e sequence.Event, stored *events.Stored) error {
-	item := Item{
-		Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Compacted: e.Compacted && stored == nil,
-	}
-	matches := item.Compacted && f.sub.Wants(e.Type)
-	if stored != nil {
-		item.Type, item.Timestamp = stored.Type, stored.Timestamp
-		matches, _ = f.sub.Matches(ctx, expression.NewEvent(stored.Event)) // a filter that fails does not match
-		if err := ctx.Err(); err != nil {
-			return err
+// gone finds, among stored events, those that the subscriber must not get from the feed, by their ids.
+func (f *page) gone(ctx context.Context, stored []*events.Stored) (map[string]Gone, error) {
+	var unmatched []string
+	var matched []delivery.Ref
+	for _, e := range stored {
+		switch {
+		case e == nil || !f.sub.Wants(e.Type):
+		case e.State == events.Ready:
+			unmatched = append(unmatched, e.ID)
+		default:
+			matched = append(matched, delivery.Ref{Ref: e.Ref(), Subscriber: f.sub.UUID})
 		}
 	}
-	if matches && stored != nil {
+	quarantined, err := f.reader.opts.Quarantine.Events(ctx, f.request.Company, unmatched)
+	if err != nil {
+		return nil, err
+	}
+	records, err := f.reader.opts.Deliveries.Stored(ctx, matched)
+	if err != nil {
+		return nil, err
+	}
+	gone := map[string]Gone{}
+	for _, id := range quarantined {
+		gone[id] = GoneQuarantined
+	}
+	for i, r := range records {
+		if r != nil && r.Status == delivery.StatusCancelled && r.Reason == delivery.ReasonDropped {
+			gone[matched[i].ID] = GoneCancelled
+		}
+	}
+	return gone, nil
+}
+
+// matches reports whether an event is on the feed; stored is nil for one that was compacted, or is not there any more.
+func (f *page) matches(ctx context.Context, item *Item, stored *events.Stored) (bool, error) {
+	if stored == nil || item.Gone == GoneQuarantined {
+		return item.Gone != "" && f.sub.Wants(item.Type), nil
+	}
+	ok, _ := f.sub.Matches(ctx, expression.NewEvent(stored.Event)) // a filter that fails does not match
+	return ok, ctx.Err()
+}
+
+// add adds an event to the page if it matches. It sets full when the page cannot take
+// this event, or cannot take another one after it.
+func (f *page) add(ctx context.Context, e sequence.Event, stored *events.Stored, gone Gone) error {
+	item := Item{Sequence: e.Sequence, ID: e.Ref.ID, Type: e.Type, Timestamp: e.Timestamp, AcceptedAt: e.AcceptedAt, Gone: gone}
+	switch {
+	case stored != nil:
+		item.Type, item.Timestamp = stored.Type, stored.Timestamp
+	case e.Compacted:
+		item.Gone = GoneCompacted
+	}
+	matches, err := f.matches(ctx, &item, stored)
+	if err != nil {
+		return err
+	}
+	if matches && item.Gone == "" {
 		p, err := f.reader.opts.Requests.Payload(ctx, stored, f.sub)
 		if _, failed := errors.AsType[*requests.TransformError](err); failed { // the receiver must not miss the event
 			p, err = f.reader.opts.Requests.Payloads(stored).In(subscribers.FormatStandard)

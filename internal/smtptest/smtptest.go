@@ -41,6 +41,7 @@ type Server struct {
 	server *smtp.Server
 	all    []Message
 	refuse error // of each recipient
+	taken  func(Message)
 }
 
 // Message is a message that the server has taken.
@@ -91,6 +92,13 @@ func (s *Server) Refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.refuse = err
+}
+
+// OnMessage has a function called with each message, before the sender is told that it was taken.
+func (s *Server) OnMessage(taken func(Message)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken = taken
 }
 
 // ErrPermanent refuses a recipient for good.
@@ -147,9 +155,14 @@ func (c *session) Data(r io.Reader) error {
 	if err != nil {
 		return err
 	}
+	m := Message{From: c.from, To: c.to, Header: parsed.Header, Raw: raw}
 	c.server.mu.Lock()
-	defer c.server.mu.Unlock()
-	c.server.all = append(c.server.all, Message{From: c.from, To: c.to, Header: parsed.Header, Raw: raw})
+	c.server.all = append(c.server.all, m)
+	taken := c.server.taken
+	c.server.mu.Unlock()
+	if taken != nil {
+		taken(m)
+	}
 	return nil
 }
 

@@ -25,8 +25,9 @@ type Feed struct {
 type Progress struct {
 	// Missing is the number of events that the inbox lacked, and were worked on.
 	Missing int
-	// Compacted is the number of events that were passed over, because they have no body any longer.
-	Compacted int
+	// Gone is the number of events that were passed over, because the daemon names them without a body: it has removed the
+	// payload, somebody cancelled the delivery, or an operator is to look at the event.
+	Gone int
 	// Forgotten is the number of events that the daemon no longer keeps, whether they are for this subscriber or not.
 	Forgotten int64
 }
@@ -112,7 +113,7 @@ func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more boo
 
 func (i *Inbox[T]) take(ctx context.Context, e client.FeedEvent, p *Progress) error {
 	if e.Body == nil {
-		p.Compacted++
+		p.Gone++
 		return nil
 	}
 	added, err := i.once(ctx, newEvent(e.ID, e.Sequence, []byte(*e.Body)), e.Sequence)

@@ -47,7 +47,7 @@ func (f *feedServer) add(id string, body any) {
 	at := "2026-11-20T09:30:00.000Z"
 	e := map[string]any{"sequence": len(f.events) + 1, "id": id, "event": "PAYMENT_PAID", "timestamp": at, "acceptedAt": at}
 	if body == nil {
-		e["compacted"] = true
+		e["gone"] = "COMPACTED"
 	} else {
 		e["body"] = body
 	}
@@ -79,7 +79,7 @@ func TestCatchUp(t *testing.T) {
 	if p, err := b.CatchUp(t.Context()); !errors.Is(err, errWork) || p.Missing != 0 {
 		t.Errorf("work fails: %+v, %v", p, err)
 	}
-	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Missing: 4, Compacted: 1}) {
+	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Missing: 4, Gone: 1}) {
 		t.Errorf("%+v, %v", p, err)
 	}
 	wantIDs(t, b, "evt_1", "evt_0", "evt_2", "evt_3", "evt_4")

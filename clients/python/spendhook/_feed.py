@@ -77,7 +77,7 @@ class Feed:
 
 
 def _event(item: Any) -> FeedEvent:
-    body = None if item.get("compacted") else item.get("body")
+    body = None if item.get("gone") else item.get("body")
     return FeedEvent(
         str(item["id"]), int(item["sequence"]), None if body is None else body.encode("utf-8", "surrogatepass")
     )

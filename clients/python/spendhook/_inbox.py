@@ -31,12 +31,13 @@ _log = logging.getLogger("spendhook")
 @dataclass(frozen=True)
 class Progress:
     """What was read of the feed. `missing` is the number of events that the inbox lacked, and were worked on;
-    `compacted` that of events that were passed over because they have no body any longer; `forgotten` that of events
-    that the daemon no longer keeps, whether they are for this subscriber or not.
+    `gone` that of events that were passed over because the daemon names them without a body: it has removed the payload,
+    somebody cancelled the delivery, or an operator is to look at the event; `forgotten` that of events that the daemon no
+    longer keeps, whether they are for this subscriber or not.
     """
 
     missing: int = 0
-    compacted: int = 0
+    gone: int = 0
     forgotten: int = 0
 
 
@@ -182,10 +183,10 @@ class Inbox(Generic[T]):
             after = transaction.cursor()
         before = self._chain.reading()
         page = self._feed.read(after, wait)
-        missing, compacted = progress.missing, progress.compacted
+        missing, gone = progress.missing, progress.gone
         for item in page.events:
             if item.body is None:
-                compacted += 1
+                gone += 1
             elif self._once(read_event(item.id, item.sequence, item.body), item.sequence):
                 missing += 1
         if page.next > after:
@@ -193,7 +194,7 @@ class Inbox(Generic[T]):
                 transaction.set_cursor(page.next)
         if not page.more:
             self._chain.read(before, page.next)
-        return page, Progress(missing, compacted, progress.forgotten + page.forgotten)
+        return page, Progress(missing, gone, progress.forgotten + page.forgotten)
 
     def _once(self, event: Event, cursor: int | None = None) -> bool:
         """Works on an event and moves the cursor, unless the event is known."""

@@ -230,9 +230,9 @@ class InboxTest(unittest.TestCase):
 
     def test_events_without_a_body_are_passed_over_and_counted(self) -> None:
         self.daemon.add("a")
-        self.daemon.add("b", compacted=True, body="")
+        self.daemon.add("b", gone="COMPACTED", body="")
         self.daemon.add("c", body=None)
-        self.assertEqual(self.inbox.catch_up(), Progress(missing=1, compacted=2, forgotten=2))
+        self.assertEqual(self.inbox.catch_up(), Progress(missing=1, gone=2, forgotten=2))
         self.assertEqual((self.worked(), self.cursor()), (["a"], 3))
 
     def test_answers_that_are_not_from_a_feed(self) -> None:

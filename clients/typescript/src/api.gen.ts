@@ -306,8 +306,8 @@ export interface paths {
          * Read the events that a subscriber gets, in their order
          * @description The events of the company that match the subscriber's present `events` and `filter`, in the order of
          *     their numbers (`webhook-sequence`), each with the body that a delivery has (`format`). The feed does not
-         *     depend on the state of deliveries, nor on whether the subscriber is paused or disabled. Reading changes
-         *     nothing, so several clients may read at once, each from its own position.
+         *     depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
+         *     was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
          *
          *     Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
          *     matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
@@ -317,7 +317,7 @@ export interface paths {
          *     at one replica; further ones are refused with 429 `TOO_MANY_WAITING`.
          *
          *     The payload of an event is removed some time after the event is settled (`events.keep_delivered`). Then the
-         *     feed has the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
+         *     feed names the event without a body if the subscriber lists its type; the filter is not evaluated. Two scopes are needed,
          *     since the answer has payloads, and with `signatures` the signatures of the subscriber (Standard Webhooks; none of RFC 9421, which cover a URL).
          */
         get: operations["readSubscriberFeed"];
@@ -2592,14 +2592,19 @@ export interface components {
             timestamp: string;
             /** Format: date-time */
             acceptedAt: string;
-            /** @description True if the payload was removed; else absent. */
-            compacted?: boolean;
-            /** @description The media type of `body`; absent if `compacted`. */
+            /**
+             * @description Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
+             *     nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
+             *     `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+             * @enum {string}
+             */
+            gone?: "COMPACTED" | "CANCELLED" | "QUARANTINED";
+            /** @description The media type of `body`; absent if `gone`. */
             contentType?: string;
-            /** @description The body of a delivery, as text; absent if `compacted`. */
+            /** @description The body of a delivery, as text; absent if `gone`. */
             body?: string;
             /**
-             * @description With `signatures`, the `webhook-` headers that a delivery would have now; absent if `compacted`.
+             * @description With `signatures`, the `webhook-` headers that a delivery would have now; absent if `gone`.
              * @example {
              *       "webhook-id": "evt_1",
              *       "webhook-timestamp": "1795201200",

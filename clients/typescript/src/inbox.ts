@@ -32,8 +32,11 @@ export interface InboxOptions<T> {
 export interface Progress {
   /** The number of events that the inbox lacked, and were worked on. */
   missing: number;
-  /** The number of events that were passed over, because they have no body any longer. */
-  compacted: number;
+  /**
+   * The number of events that were passed over, because the daemon names them without a body: it has removed the payload,
+   * somebody cancelled the delivery, or an operator is to look at the event.
+   */
+  gone: number;
   /** The number of events that the daemon no longer keeps, whether they are for this subscriber or not. */
   forgotten: number;
 }
@@ -96,7 +99,7 @@ export class Inbox<T> {
    * skipped. Deliveries may arrive meanwhile.
    */
   async catchUp({ signal }: { signal?: AbortSignal } = {}): Promise<Progress> {
-    const progress: Progress = { missing: 0, compacted: 0, forgotten: 0 };
+    const progress: Progress = { missing: 0, gone: 0, forgotten: 0 };
     while (await this.#page(0, progress, signal));
     return progress;
   }
@@ -125,7 +128,7 @@ export class Inbox<T> {
    * that does runs fillGaps.
    */
   follow({ signal = new AbortController().signal }: { signal?: AbortSignal } = {}): Promise<void> {
-    return this.#repeat("follow the feed", signal, () => this.#page(followWait, { missing: 0, compacted: 0, forgotten: 0 }, signal));
+    return this.#repeat("follow the feed", signal, () => this.#page(followWait, { missing: 0, gone: 0, forgotten: 0 }, signal));
   }
 
   /** Does something again and again, with a pause after an error. */
@@ -162,7 +165,7 @@ export class Inbox<T> {
 
   async #take({ id, sequence, body }: FeedEvent, progress: Progress): Promise<void> {
     if (body === null) {
-      progress.compacted++;
+      progress.gone++;
       return;
     }
     try {

@@ -57,14 +57,14 @@ const item = (n: number): Item => ({ sequence: n, id: `e-${n}`, body: bodyOf(`e-
 test("events that the inbox lacks are worked on, in their order", async (t) => {
   const { inbox, worked, requests, cursor } = await made(t, [item(1), item(2), { sequence: 3, id: "e-3" }, item(4), item(7)]);
   await inbox.handle(signed("e-2", bodyOf("e-2")));
-  assert.deepEqual(await inbox.catchUp(), { missing: 3, compacted: 1, forgotten: 3 });
+  assert.deepEqual(await inbox.catchUp(), { missing: 3, gone: 1, forgotten: 3 });
   assert.deepEqual(worked, ["e-2", "e-1", "e-4", "e-7"]);
   assert.deepEqual(
     requests.map(String),
     [0, 2, 4].map((after) => `limit=100&companyUuid=c-1&after=${after}&wait=0s`),
   );
   assert.equal(await cursor(), 7);
-  assert.deepEqual(await inbox.catchUp(), { missing: 0, compacted: 0, forgotten: 1 });
+  assert.deepEqual(await inbox.catchUp(), { missing: 0, gone: 0, forgotten: 1 });
 });
 
 test("an event whose work fails is not skipped", async (t) => {

@@ -121,6 +121,27 @@ func (s *Store) Has(ctx context.Context, e Entry) (bool, error) {
 	return err == nil, nil
 }
 
+// Events returns which of a company's events the quarantine has.
+func (s *Store) Events(ctx context.Context, company uuid.UUID, ids []string) (found []string, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	members := make([]string, len(ids))
+	for i, id := range ids {
+		members[i] = Entry{Company: company, EventID: id}.Member()
+	}
+	scores, err := s.client.ZMScore(ctx, Key(partition.Of(company)), members...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("find quarantined events: %w", err)
+	}
+	for i, at := range scores {
+		if at != 0 { // go-redis returns 0 for an event that is not there
+			found = append(found, ids[i])
+		}
+	}
+	return found, nil
+}
+
 // Forget drops an entry, if there is one, whose event, delivery or subscriber is gone.
 func (s *Store) Forget(ctx context.Context, e Entry) error {
 	if err := s.client.ZRem(ctx, Key(partition.Of(e.Company)), e.Member()).Err(); err != nil {

@@ -247,10 +247,10 @@ public final class Inbox<T> {
 
   private CaughtUp take(Feed.Page page, long after, long before) throws InboxException, InterruptedException {
     long missing = 0;
-    long compacted = 0;
+    long gone = 0;
     for (Feed.Item item : page.items()) {
       if (item.body() == null) {
-        compacted++;
+        gone++;
         continue;
       }
       Event event = Event.of(item.id(), item.sequence(), item.body());
@@ -274,7 +274,7 @@ public final class Inbox<T> {
     if (!page.more()) {
       chain.read(before, page.next());
     }
-    return new CaughtUp(missing, compacted, page.forgotten());
+    return new CaughtUp(missing, gone, page.forgotten());
   }
 
   private <R> R stored(String what, Store.Action<T, R> action) throws InboxException, InterruptedException {

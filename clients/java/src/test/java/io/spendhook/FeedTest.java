@@ -17,7 +17,7 @@ final class FeedTest {
     return Feed.builder().url(server.url() + "/").token("secret").subscriber(SUBSCRIBER).build();
   }
 
-  /** A page with the events of these numbers; a negative one is compacted. */
+  /** A page with the events of these numbers; a negative one is gone. */
   private static String page(long next, boolean more, int... numbers) {
     List<Object> content = new ArrayList<>();
     for (int number : numbers) {
@@ -28,7 +28,7 @@ final class FeedTest {
       if (number > 0) {
         item.put("body", InboxTest.body("pay-" + number, "{\"n\":1.0}"));
       } else {
-        item.put("compacted", true);
+        item.put("gone", "COMPACTED");
       }
       content.add(item);
     }
