@@ -124,10 +124,12 @@ func classifyOp(op *net.OpError) attempt.ErrorClass {
 }
 
 // isReset reports whether the connection ended early, by TCP, TLS or HTTP/2. Most errors of HTTP/2
-// connections have no type that net/http exports, so their text is compared.
+// connections, and that of a new connection which the receiver closes before the request, have no type that
+// net/http exports, so their text is compared.
 func isReset(err error) bool {
 	var stream streamError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		strings.Contains(err.Error(), "http: server closed idle connection") ||
 		strings.Contains(err.Error(), "GOAWAY") || strings.Contains(err.Error(), "http2: client conn") ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
 		errors.As(err, &stream)

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httptrace"
 	"net/url"
 	"slices"
 	"strconv"
@@ -423,6 +424,35 @@ func TestBrokenAnswers(t *testing.T) {
 	}
 }
 
+// closedConn is a connection that the receiver has closed.
+type closedConn struct {
+	net.Conn
+
+	seen func() // is called when the sender has noticed it
+}
+
+func (c *closedConn) Read([]byte) (int, error) { return 0, io.EOF }
+
+func (c *closedConn) Close() error {
+	c.seen()
+	return c.Conn.Close()
+}
+
+func TestAConnectionThatIsClosedBeforeTheRequestIsReset(t *testing.T) {
+	t.Parallel()
+	s := newTestSender(t, nil)
+	seen := make(chan struct{})
+	s.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+		conn, _ := net.Pipe()
+		return &closedConn{conn, sync.OnceFunc(func() { close(seen) })}, nil
+	}
+	// The request begins after net/http has noticed it.
+	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { <-seen }})
+	if res := s.Send(ctx, requestTo(t, "http://hooks.example.com/")); res.Class != attempt.ClassReset {
+		t.Errorf("class %q: %v", res.Class, res.Err)
+	}
+}
+
 func TestUnreachableReceivers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -664,6 +694,7 @@ func TestErrorsBelowHTTPHaveTheirClass(t *testing.T) {
 		attempt.ClassTLS:            {&net.OpError{Op: "local error", Err: io.EOF}, &handshakeError{io.EOF}},
 		attempt.ClassDNS:            {&net.OpError{Op: "dial", Err: &net.DNSError{IsTimeout: true}}},
 		attempt.ClassRefusedAddress: {&net.OpError{Op: "dial", Err: egress.ErrRefused}},
+		attempt.ClassReset:          {errors.New("http: server closed idle connection")},
 		attempt.ClassProtocol:       {errors.New("anything else")},
 	} {
 		for _, err := range errs {

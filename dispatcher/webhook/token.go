@@ -1,9 +1,11 @@
 package webhook
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/url"
@@ -30,6 +32,7 @@ const (
 	maxToken       = 4096             // bytes, as of the value of a custom header
 	maxTokenAnswer = 16 << 10         // bytes
 	tokenTimeout   = 10 * time.Second // of a fetch: less than an attempt has
+	refusalShare   = 4                // the body of an error has this part of it, as the other way to authenticate needs time too
 	// minTokenLife and maxTokenLife bound how long a token is used, whatever its endpoint says: so an endpoint
 	// cannot have one fetched for each delivery. unknownTokenLife is that of a token without a lifetime.
 	minTokenLife     = 10 * time.Second
@@ -79,10 +82,10 @@ func newTokens(o SenderOptions, t *transport) *tokens {
 	paces, _ := lru.New[uuid.UUID, *pace](maxTokens) // fails only for a size < 1
 	all := &tokens{timeout: min(tokenTimeout, o.Timeout), now: o.Now, paces: paces}
 	all.client = &http.Client{
-		Transport: &tokenTransport{userAgent: "spendhook/" + o.Version, http: &http.Transport{
-			DialContext: t.dialer.DialContext, TLSClientConfig: t.tls.Clone(), TLSHandshakeTimeout: o.ConnectTimeout,
-			ForceAttemptHTTP2: true, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxResponseHeader,
-		}},
+		Transport: &tokenTransport{
+			userAgent: "spendhook/" + o.Version, http: connectionsForTokens(o, t, true), http1: connectionsForTokens(o, t, false),
+			refusal: all.timeout / refusalShare,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	all.fetches = promauto.With(o.Registerer).NewCounterVec(prometheus.CounterOpts{
@@ -95,10 +98,19 @@ func newTokens(o SenderOptions, t *transport) *tokens {
 	return all
 }
 
+func connectionsForTokens(o SenderOptions, t *transport, http2 bool) *http.Transport {
+	return &http.Transport{
+		DialContext: t.dialer.DialContext, TLSClientConfig: t.tls.Clone(), TLSHandshakeTimeout: o.ConnectTimeout,
+		ForceAttemptHTTP2: http2, DisableKeepAlives: true, DisableCompression: true, MaxResponseHeaderBytes: maxResponseHeader,
+	}
+}
+
 // tokenTransport bounds the answers of token endpoints.
 type tokenTransport struct {
 	userAgent string
 	http      *http.Transport
+	http1     *http.Transport // for endpoints that refuse HTTP/2
+	refusal   time.Duration   // how long the body of an error may take
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -107,10 +119,31 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req.Header.Set("User-Agent", t.userAgent)
 	req.Header.Set("Accept", "application/json")
 	resp, err := t.http.RoundTrip(req)
-	if err == nil {
+	if err != nil && refusesHTTP2(err) {
+		req = req.Clone(req.Context())
+		if req.Body, err = req.GetBody(); err == nil {
+			resp, err = t.http1.RoundTrip(req)
+		}
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case resp.StatusCode < 200 || resp.StatusCode > 299:
+		resp.Body = t.readRefusal(resp.Body)
+	default:
 		resp.Body = http.MaxBytesReader(nil, resp.Body, maxTokenAnswer)
 	}
-	return resp, err
+	return resp, nil
+}
+
+// readRefusal reads the body of an error, as much as comes in time. The status decides, whether or not the body
+// ends well: oauth2 would take one that does not for a failure without a status.
+func (t *tokenTransport) readRefusal(body io.ReadCloser) io.ReadCloser {
+	late := time.AfterFunc(t.refusal, func() { _ = body.Close() })
+	defer late.Stop()
+	defer body.Close()
+	read, _ := io.ReadAll(io.LimitReader(body, maxTokenAnswer))
+	return io.NopCloser(bytes.NewReader(read))
 }
 
 // tokenSource is the token of a subscriber. Changed settings have another source.

@@ -481,6 +481,83 @@ func TestHostileTokenEndpoints(t *testing.T) {
 	})
 }
 
+// The status of a token endpoint decides, as that of a receiver does, and the other way to authenticate is tried in time.
+func TestTheBodyOfATokenRefusalMayBeBroken(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]func(http.ResponseWriter, *http.Request){
+		"never ends": func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, `{"error":"invalid_client"}`)
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		},
+		"never begins": func(w http.ResponseWriter, r *http.Request) {
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
+		},
+		"has no end": func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, strings.Repeat(" ", 4096))
+			}
+		},
+		"breaks off": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"error":"inv`)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var inBody atomic.Bool // is accepted
+			inBody.Store(true)
+			endpoint := newIssuer(t, func(n int64, w http.ResponseWriter, r *http.Request) {
+				if r.PostFormValue("client_id") != "" && inBody.Load() {
+					issue(w, n, 60)
+					return
+				}
+				w.WriteHeader(http.StatusUnauthorized)
+				body(w, r)
+			})
+			receiver := newBearer(t)
+			s := newTestSender(t, nil)
+			r := withOAuth(t, receiver.URL, endpoint.URL)
+			res := s.Send(t.Context(), r)
+			if got, _ := receiver.last(); got != "Bearer token-2" {
+				t.Errorf("sent %q: %q %v", got, res.Class, res.Err)
+			}
+			inBody.Store(false)
+			s = newTestSender(t, nil)
+			s.tokens.client.Transport.(*tokenTransport).refusal = 50 * time.Millisecond // of two bodies
+			if res := s.Send(t.Context(), r); res.Class != attempt.ClassTokenRefused || endpoint.asked.Load() != 4 {
+				t.Errorf("%q %v, asked %d times", res.Class, res.Err, endpoint.asked.Load())
+			}
+		})
+	}
+}
+
+func TestATokenEndpointThatRefusesHTTP2IsAskedByHTTP1(t *testing.T) {
+	t.Parallel()
+	for name, refuse := range refusals {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var form, proto atomic.Value
+			endpoint, trust, all, h2 := http2Receiver(t, func(w http.ResponseWriter, r *http.Request) {
+				_ = r.ParseForm()
+				form.Store(r.PostForm.Get("grant_type"))
+				proto.Store(r.Proto)
+				issue(w, 1, 60)
+			}, refuse)
+			receiver := newBearer(t)
+			res := newTestSender(t, trust).Send(t.Context(), withOAuth(t, receiver.URL, endpoint))
+			if got, _ := receiver.last(); got != "Bearer token-1" || form.Load() != "client_credentials" || proto.Load() != "HTTP/1.1" {
+				t.Errorf("sent %q, asked for %v by %v: %q %v", got, form.Load(), proto.Load(), res.Class, res.Err)
+			}
+			if all.Load() != 2 || h2.Load() != 1 {
+				t.Errorf("%d connections, %d by HTTP/2", all.Load(), h2.Load())
+			}
+		})
+	}
+}
+
 // A token URL is guarded like a callback URL, at each connection.
 func TestATokenURLReachesNoInternalAddress(t *testing.T) {
 	t.Parallel()

@@ -271,11 +271,11 @@ func TestChangedNetworksApplyToOpenConnections(t *testing.T) {
 }
 
 // http2Receiver calls request for the headers of each request by HTTP/2, until it returns false, and
-// counts the connections in all and those by HTTP/2. By HTTP/1.1 it accepts.
-func http2Receiver(t *testing.T, request func(*http2.Framer, uint32) bool) (address string, trust func(*SenderOptions), all, h2 *atomic.Int64) {
+// counts the connections in all and those by HTTP/2. By HTTP/1.1 it answers with h.
+func http2Receiver(t *testing.T, h http.HandlerFunc, request func(*http2.Framer, uint32) bool) (address string, trust func(*SenderOptions), all, h2 *atomic.Int64) {
 	t.Helper()
 	all, h2 = new(atomic.Int64), new(atomic.Int64)
-	address, trust = secureReceiver(t, accepting, func(s *httptest.Server) {
+	address, trust = secureReceiver(t, h, func(s *httptest.Server) {
 		s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 		s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 			if state == http.StateNew {
@@ -311,15 +311,18 @@ func leave(f *http2.Framer, code http2.ErrCode) bool {
 	return false
 }
 
+// refusals are the ways to refuse HTTP/2.
+var refusals = map[string]func(*http2.Framer, uint32) bool{
+	"stream":     func(f *http2.Framer, id uint32) bool { return reset(f, id, http2.ErrCodeHTTP11Required) },
+	"connection": func(f *http2.Framer, _ uint32) bool { return leave(f, http2.ErrCodeHTTP11Required) },
+}
+
 func TestAReceiverThatRefusesHTTP2IsSentHTTP1(t *testing.T) {
 	t.Parallel()
-	for name, refuse := range map[string]func(*http2.Framer, uint32) bool{
-		"stream":     func(f *http2.Framer, id uint32) bool { return reset(f, id, http2.ErrCodeHTTP11Required) },
-		"connection": func(f *http2.Framer, _ uint32) bool { return leave(f, http2.ErrCodeHTTP11Required) },
-	} {
+	for name, refuse := range refusals {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			address, trust, all, h2 := http2Receiver(t, refuse)
+			address, trust, all, h2 := http2Receiver(t, accepting, refuse)
 			s := newTestSender(t, trust)
 			for range 3 {
 				if res := s.Send(t.Context(), requestTo(t, address)); !res.Success() {
@@ -347,7 +350,7 @@ func TestTheClassSaysWhatAnHTTP2ReceiverDid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			address, trust, _, _ := http2Receiver(t, test.request)
+			address, trust, _, _ := http2Receiver(t, accepting, test.request)
 			s := newTestSender(t, trust)
 			if test.want == attempt.ClassTimeout { // net/http's ping ends the connection before the attempt has timed out
 				s.transport.HTTP2.SendPingTimeout, s.transport.HTTP2.PingTimeout = 50*time.Millisecond, 50*time.Millisecond

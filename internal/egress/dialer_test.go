@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http/httptrace"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -38,6 +41,38 @@ func swallow(t *testing.T, addr string, port int) {
 	t.Cleanup(func() { conn.Close() })
 }
 
+// starts notes which addresses were being tried when the live one was first tried.
+type starts struct {
+	live  string
+	began time.Time
+
+	mu     sync.Mutex
+	tried  []string // now
+	beside []string // at that time
+	after  time.Duration
+}
+
+func (s *starts) follow(ctx context.Context) context.Context {
+	s.began = time.Now()
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		ConnectStart: func(network, address string) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			switch {
+			case address == s.live:
+				s.beside, s.after = slices.Clone(s.tried), time.Since(s.began)
+			case network == "tcp": // not of the name server
+				s.tried = append(s.tried, address)
+			}
+		},
+		ConnectDone: func(_, address string, _ error) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.tried = slices.DeleteFunc(s.tried, func(a string) bool { return a == address })
+		},
+	})
+}
+
 func TestTheAddressThatLivesIsReached(t *testing.T) {
 	t.Parallel()
 	receiver, accepted := countingListener(t)
@@ -58,7 +93,8 @@ func TestTheAddressThatLivesIsReached(t *testing.T) {
 			Timeout: time.Minute,
 		}
 		before := accepted.Load()
-		conn, err := d.DialContext(t.Context(), "tcp", net.JoinHostPort("hooks.example.com", port))
+		s := &starts{live: receiver}
+		conn, err := d.DialContext(s.follow(t.Context()), "tcp", net.JoinHostPort("hooks.example.com", port))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -68,6 +104,12 @@ func TestTheAddressThatLivesIsReached(t *testing.T) {
 		if accepted.Load() != before+1 {
 			t.Errorf("%s: %d connections", name, accepted.Load()-before)
 		}
+		// RFC 8305: each is tried 250 ms after the one before, which goes on.
+		s.mu.Lock()
+		if strings.Contains(name, "swallow") && (len(s.beside) != len(dead) || s.after < time.Duration(len(dead))*250*time.Millisecond) {
+			t.Errorf("%s: the live one was tried after %v, beside %v", name, s.after, s.beside)
+		}
+		s.mu.Unlock()
 	}
 }
 

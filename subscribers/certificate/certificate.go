@@ -10,10 +10,10 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
-	"io"
 	"slices"
-	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"spendhook/internal/clientcert"
 	"spendhook/internal/invalid"
@@ -36,15 +36,15 @@ type Certificate struct {
 
 	// TLS is for the handshake: chain and private key. It is nil when Locked.
 	TLS    *tls.Certificate
-	Locked error // why the key cannot be decrypted; else nil
+	Locked error // why the key cannot be decrypted, or is too large to sign with; else nil
 }
 
 // Input is a new certificate: the chain in PEM, the client's own certificate first, and the
 // unencrypted private key in PEM.
 type Input struct{ Chain, PrivateKey string }
 
-// parse checks a new certificate. Its *invalid.Error never repeats any part of the key.
-func (in Input) parse(now time.Time) (*Certificate, error) {
+// parse checks a new certificate of a company or its subscriber. Its *invalid.Error never repeats any part of the key.
+func (in Input) parse(company uuid.UUID, now time.Time) (*Certificate, error) {
 	var problems invalid.Error
 	chain := parseChain(&problems, in.Chain)
 	checkLength(&problems, "privateKey", in.PrivateKey, maxKeyBytes)
@@ -56,41 +56,22 @@ func (in Input) parse(now time.Time) (*Certificate, error) {
 		problems.Add("privateKey", "INVALID", "must be the key of the first certificate of the chain, in PEM and not encrypted")
 	}
 	checkLeaf(&problems, chain[0], now)
-	for i, c := range chain[1:] {
-		if chain[i].CheckSignatureFrom(c) != nil {
-			problems.Add("certificateChain", "INVALID", "certificate %d of the chain is not signed by the next one", i+1)
-		}
-	}
+	checkLinks(&problems, chain)
 	if err := problems.OrNil(); err != nil {
 		return nil, err
 	}
 	c := newCertificate(chain, now)
-	return c, c.setKey(pair.PrivateKey)
+	return c, c.setKey(company, pair.PrivateKey)
 }
 
-// setKey sets the private key. It signs one handshake at a time: a signature by RSA takes milliseconds,
-// and a receiver can ask a company for as many as it has attempts.
-func (c *Certificate) setKey(key crypto.PrivateKey) error {
+// setKey sets the private key of a company or its subscriber.
+func (c *Certificate) setKey(company uuid.UUID, key crypto.PrivateKey) error {
 	signer, ok := key.(crypto.Signer)
 	if !ok {
 		return errors.New("the private key cannot sign")
 	}
-	c.TLS.PrivateKey = &oneByOne{Signer: signer}
+	c.TLS.PrivateKey = &oneByOne{Signer: signer, company: company}
 	return nil
-}
-
-// oneByOne makes one signature at a time. It is safe for concurrent use.
-type oneByOne struct {
-	crypto.Signer
-
-	mu sync.Mutex
-}
-
-// Sign implements crypto.Signer.
-func (k *oneByOne) Sign(random io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.Signer.Sign(random, digest, opts)
 }
 
 func newCertificate(chain []*x509.Certificate, updated time.Time) *Certificate {
@@ -156,12 +137,37 @@ func checkLeaf(problems *invalid.Error, leaf *x509.Certificate, now time.Time) {
 	case now.Before(leaf.NotBefore):
 		problems.Add("certificateChain", "NOT_YET_VALID", "is valid from %s on", leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
-	if key, ok := leaf.PublicKey.(*rsa.PublicKey); ok && (key.N.BitLen() < minRSA || key.N.BitLen() > maxRSA) {
-		problems.Add("certificateChain", "INVALID", "has an RSA key of %d bits, must be of %d to %d", key.N.BitLen(), minRSA, maxRSA)
+	if bits, ok := rsaBits(leaf); ok && (bits < minRSA || bits > maxRSA) {
+		problems.Add("certificateChain", "INVALID", "has an RSA key of %d bits, must be of %d to %d", bits, minRSA, maxRSA)
 	}
 	usages := leaf.ExtKeyUsage
 	if len(usages)+len(leaf.UnknownExtKeyUsage) > 0 &&
 		!slices.Contains(usages, x509.ExtKeyUsageClientAuth) && !slices.Contains(usages, x509.ExtKeyUsageAny) {
 		problems.Add("certificateChain", "INVALID", "its extended key usage does not include client authentication")
 	}
+}
+
+// checkLinks checks that each certificate of a chain is signed by the next one. It verifies nothing by a large key, which
+// may take seconds.
+func checkLinks(problems *invalid.Error, chain []*x509.Certificate) {
+	for i, c := range chain[1:] {
+		if bits, ok := rsaBits(c); ok && bits > maxRSA {
+			problems.Add("certificateChain", "INVALID", "certificate %d of the chain has an RSA key of %d bits, must be of at most %d", i+2, bits, maxRSA)
+			return
+		}
+	}
+	for i, c := range chain[1:] {
+		if chain[i].CheckSignatureFrom(c) != nil {
+			problems.Add("certificateChain", "INVALID", "certificate %d of the chain is not signed by the next one", i+1)
+		}
+	}
+}
+
+// rsaBits is the size of the certificate's RSA key. It reports whether it has one.
+func rsaBits(c *x509.Certificate) (bits int, ok bool) {
+	key, ok := c.PublicKey.(*rsa.PublicKey)
+	if !ok {
+		return 0, false
+	}
+	return key.N.BitLen(), true
 }

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
@@ -22,6 +23,7 @@ import (
 	"spendhook/internal/clientcert"
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
+	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -139,7 +141,6 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 	late.NotAfter, early.NotBefore, server.Usage = now, now.Add(time.Second), x509.ExtKeyUsageServerAuth
 	weak, err := rsa.GenerateKey(rand.Reader, 1024)
 	noErr(t, err)
-	large := &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 4096, 1), E: 65537} // a private key would take seconds to make
 
 	for name, test := range map[string]struct {
 		in   certificate.Input
@@ -160,7 +161,7 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 		"encrypted":         {with(good.Chain, pemOf("ENCRYPTED PRIVATE KEY", []byte{1})), "privateKey INVALID"},
 		"a damaged key":     {with(good.Chain, pemOf("PRIVATE KEY", []byte{1})), "privateKey INVALID"},
 		"a weak key":        {with(selfSigned(t, &weak.PublicKey, weak, now), pkcs8(t, weak)), "certificateChain INVALID"},
-		"a large key":       {with(selfSigned(t, large, weak, now), pkcs8(t, weak)), "privateKey INVALID, certificateChain INVALID"},
+		"a large key":       {with(selfSigned(t, largeKey(), weak, now), pkcs8(t, weak)), "privateKey INVALID, certificateChain INVALID"},
 		"a damaged link":    {with(good.Chain+pemOf("CERTIFICATE", []byte{1}), good.PrivateKey), "certificateChain INVALID"},
 		"a very long chain": {with(good.Chain+strings.Repeat("\n", 33<<10), good.PrivateKey), "certificateChain TOO_LONG"},
 		"a very long key":   {with(good.Chain, good.PrivateKey+strings.Repeat("\n", 17<<10)), "privateKey TOO_LONG"},
@@ -188,6 +189,54 @@ func TestBadCertificatesAreRefused(t *testing.T) {
 	withCA := with(good.Chain+string(ca.PEM()), good.PrivateKey)
 	if _, err := b.certificates.Set(t.Context(), b.Company, withCA); err != nil {
 		t.Errorf("a chain with its authority: %v", err)
+	}
+}
+
+// largeKey is of 4097 bits. A private key would take seconds to make.
+func largeKey() *rsa.PublicKey {
+	return &rsa.PublicKey{N: new(big.Int).SetBit(big.NewInt(1), 4096, 1), E: 65537}
+}
+
+// A signature by a key of 100,000 bits takes a second to verify, and a chain has nine.
+func TestNoSignatureIsVerifiedByALargeKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	good, other := subscriberstest.ClientCertificate(t, b.Now()), subscriberstest.ClientCertificate(t, b.Now())
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	noErr(t, err)
+	good.Chain += other.Chain + selfSigned(t, largeKey(), weak, b.Now())
+	_, err = b.certificates.Set(t.Context(), b.Company, good)
+	if want := "certificateChain: certificate 3 of the chain has an RSA key of 4097 bits, must be of at most 4096"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// An earlier release may have stored a key of any size.
+func TestAStoredLargeKeyIsLocked(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, err := b.certificates.Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
+	noErr(t, err)
+	var stored map[string]any
+	noErr(t, json.Unmarshal([]byte(b.Redis.HGet(t.Context(), layout.CompanyKey(b.Company), layout.CertificateField).Val()), &stored))
+	weak, err := rsa.GenerateKey(rand.Reader, 1024)
+	noErr(t, err)
+	stored["chain"] = selfSigned(t, largeKey(), weak, b.Now())
+	raw, err := json.Marshal(stored)
+	noErr(t, err)
+	resealed, err := certificate.Resealed(sealtest.Ring("next", "test"), b.Company, uuid.Nil, string(raw))
+	noErr(t, err)
+	for name, test := range map[string]struct {
+		keys *seal.Keyring
+		raw  string
+	}{
+		"stored":   {sealtest.Keyring(), string(raw)},
+		"resealed": {sealtest.Ring("next"), resealed},
+	} {
+		c, err := certificate.Decode(test.keys, b.Company, uuid.Nil, test.raw)
+		if err != nil || c.TLS != nil || c.Locked == nil || !strings.Contains(c.Locked.Error(), "4097 bits") {
+			t.Errorf("%s: %+v, %v", name, c, err)
+		}
 	}
 }
 

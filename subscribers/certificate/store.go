@@ -104,7 +104,7 @@ type record struct {
 // Set stores or replaces the egress certificate. Every match that starts after Set has returned uses the new
 // certificate. The error may be ErrFull, and of a subscriber ErrNoSubscriber or ErrTooMany.
 func (s *Store) Set(ctx context.Context, company uuid.UUID, in Input) (*Certificate, error) {
-	c, err := in.parse(s.now().UTC().Truncate(time.Millisecond))
+	c, err := in.parse(company, s.now().UTC().Truncate(time.Millisecond))
 	if err != nil {
 		return nil, err
 	}
@@ -247,10 +247,10 @@ func encode(keys *seal.Keyring, company, subscriber uuid.UUID, c *Certificate) (
 	return string(raw), nil
 }
 
-// Resealed returns a stored certificate with its key sealed under the current encryption key. It
-// does not change a key that cannot be decrypted.
+// Resealed returns a stored certificate with its key sealed under the current encryption key, also a key that is too
+// large to be used. It does not change a key that cannot be decrypted.
 func Resealed(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (string, error) {
-	c, err := Decode(keys, company, subscriber, raw)
+	c, err := decode(keys, company, subscriber, raw)
 	if err != nil || c.Locked != nil {
 		return raw, err
 	}
@@ -258,11 +258,22 @@ func Resealed(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (st
 }
 
 // Decode reads the stored certificate of a subscriber, or of the company for uuid.Nil; nil for none. The
-// certificate is Locked when its key cannot be decrypted.
+// certificate is Locked when its key cannot be decrypted, or is larger than those that are stored now.
 func Decode(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (*Certificate, error) {
 	if raw == "" {
 		return nil, nil
 	}
+	c, err := decode(keys, company, subscriber, raw)
+	if err != nil || c.Locked != nil {
+		return c, err
+	}
+	if bits, ok := rsaBits(c.TLS.Leaf); ok && bits > maxRSA {
+		c.TLS, c.Locked = nil, fmt.Errorf("it has an RSA key of %d bits, must be of at most %d", bits, maxRSA)
+	}
+	return c, nil
+}
+
+func decode(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (*Certificate, error) {
 	damaged := fmt.Errorf("%w: of company %s", ErrDamaged, member(company, subscriber))
 	var r record
 	if err := json.Unmarshal([]byte(raw), &r); err != nil {
@@ -279,7 +290,7 @@ func Decode(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (*Cer
 		return c, nil //nolint:nilerr // c says why
 	}
 	key, err := x509.ParsePKCS8PrivateKey(der)
-	if err != nil || c.setKey(key) != nil {
+	if err != nil || c.setKey(company, key) != nil {
 		return nil, damaged
 	}
 	return c, nil

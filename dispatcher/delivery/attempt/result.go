@@ -21,11 +21,11 @@ const (
 	ClassStopped        ErrorClass = "stopped" // the answer asked for no more attempts of this delivery
 	ClassHTTP5xx        ErrorClass = "http_5xx"
 	ClassProtocol       ErrorClass = "protocol"        // the answer is not proper HTTP, or its header is too large
-	ClassTimeout        ErrorClass = "timeout"         // no complete answer within the attempt's time
+	ClassTimeout        ErrorClass = "timeout"         // no status within the attempt's time, or no answer to the TLS handshake or to a ping of HTTP/2 in time
 	ClassConnectTimeout ErrorClass = "connect_timeout" // no TCP connection within its time
 	ClassConnect        ErrorClass = "connect"         // connection refused, or no route
 	ClassDNS            ErrorClass = "dns"             // the name does not resolve
-	ClassTLS            ErrorClass = "tls"             // handshake failed or took too long, or a bad certificate
+	ClassTLS            ErrorClass = "tls"             // the handshake failed, also for a bad certificate, or an alert refused it
 	ClassReset          ErrorClass = "reset"           // the connection ended before the answer
 	ClassRefusedAddress ErrorClass = "refused_address" // the egress guard refused the address
 	ClassProxy          ErrorClass = "proxy"           // the egress proxy was unreachable, or its answer is invalid
