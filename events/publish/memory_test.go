@@ -145,6 +145,32 @@ func TestTheDeliveriesOfAnEventCountInTheShareOfItsCompany(t *testing.T) {
 	}
 }
 
+// The answers that a company's requests have stored leave less to its events, until they expire.
+func TestAnswersOfRequestsCountInTheShareOfTheirCompany(t *testing.T) {
+	t.Parallel()
+	s, company := newStorage(t, redistest.New(t)), uuid.New()
+	s.memory.set(math.MaxInt64, 40_000)
+	answers := func(hour int64) {
+		t.Helper()
+		_, err := s.client.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+			pipe.HSet(t.Context(), partition.Key(company, "c:"+company.String()), "answers", 50_000)
+			pipe.Del(t.Context(), partition.Key(company, "ib:"+company.String()))
+			pipe.HSet(t.Context(), partition.Key(company, "ib:"+company.String()), hour, 50_000)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	hour := s.clock.Unix() / 3600
+	answers(hour)
+	wantSaid(t, "with answers", s.send(t, company, "a"), "STORAGE_FULL")
+	answers(hour - 24)
+	wantSaid(t, "with answers of a day ago", s.send(t, company, "a"), "STORAGE_FULL")
+	answers(hour - 25)
+	wantSaid(t, "with expired answers", s.send(t, company, "a"), "ACCEPTED")
+}
+
 func TestNothingNewIsAdmittedAboveTheHighWaterMark(t *testing.T) {
 	t.Parallel()
 	s, company := newStorage(t, redistest.New(t)), uuid.New()

@@ -385,11 +385,17 @@ func TestAnswersCountInTheShareOfTheCompany(t *testing.T) {
 		r.Key = strconv.Itoa(i)
 		return r
 	}
+	client.HSet(t.Context(), partition.Key(company, "c:"+company.String()), "seq", 1)
 	n := 0
 	for ; n < 50 && kept(numbered(n)); n++ {
 	}
 	if n < 10 || n > 12 { // of 8,400 bytes
 		t.Errorf("%d answers are kept where 100,000 bytes are free", n)
+	}
+	// New events find in one field what answers take.
+	counted, err := client.HGet(t.Context(), partition.Key(company, "c:"+company.String()), "answers").Int()
+	if err != nil || counted < n*8_000 || counted > n*9_000 {
+		t.Errorf("the %d answers count as %d bytes: %v", n, counted, err)
 	}
 	theirs := of(one)
 	theirs.Company = uuid.New()

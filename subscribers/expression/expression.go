@@ -138,6 +138,21 @@ func compile(ctx context.Context, turns chan struct{}, kind Kind, text string) (
 	return &Expression{root: root, slots: p.slots, metadata: p.metadata}, nil
 }
 
+// What a compiled expression takes.
+const (
+	characterBytes = 64       // for each byte of its text
+	regexpBytes    = 24 << 10 // of all its regular expressions
+)
+
+// Bytes is the most memory, in bytes, that an expression takes once it is compiled.
+func Bytes(text string) int {
+	n := characterBytes * len(text)
+	if strings.Contains(text, "matches") {
+		n += regexpBytes
+	}
+	return n
+}
+
 // scan refuses most deep nesting before the parser takes time and memory for it. Text in quotation
 // marks counts too, so brackets in a string can hide others: there the parser's own limit of
 // recursion holds.

@@ -178,10 +178,13 @@ func ordered(is func(int) bool) func(*run, []value) (value, error) {
 type operation func(d, x, y *apd.Decimal) (apd.Condition, error)
 
 func arithmetic(name string, exact operation, binary func(a, b float64) float64) func(*run, []value) (value, error) {
-	return func(_ *run, args []value) (value, error) {
+	return func(r *run, args []value) (value, error) {
 		a, ok := args[0].(*apd.Decimal)
 		b, both := args[1].(*apd.Decimal)
 		if ok && both {
+			if err := r.spend(apart(a, b) / stepDigits); err != nil {
+				return nil, err
+			}
 			d := new(apd.Decimal)
 			_, err := exact(d, a, b)
 			d.Reduce(d) // as parseDecimal does: the same number is the same text
@@ -193,6 +196,14 @@ func arithmetic(name string, exact operation, binary func(a, b float64) float64)
 		}
 		return binary(x, y), nil
 	}
+}
+
+// stepDigits is how many digits are written in one step.
+const stepDigits = 8
+
+// apart is how many digits lie between the last ones of two numbers: a sum is written with all of them before it is rounded.
+func apart(a, b *apd.Decimal) int {
+	return max(int(a.Exponent)-int(b.Exponent), int(b.Exponent)-int(a.Exponent))
 }
 
 var (
@@ -392,6 +403,10 @@ func orError(d *apd.Decimal, err error) (value, error) {
 	return d, nil
 }
 
+// isShort reports whether a text may be read as a value of another type. Reading takes time for each character, and the
+// standard library copies what it cannot read into its error.
+func isShort(text string) bool { return len(text) <= maxText }
+
 func toDouble(_ *run, args []value) (value, error) {
 	switch v := args[0].(type) {
 	case *apd.Decimal:
@@ -399,11 +414,12 @@ func toDouble(_ *run, args []value) (value, error) {
 	case float64:
 		return v, nil
 	case string:
-		f, err := strconv.ParseFloat(v, 64)
-		if err != nil || len(v) > maxText {
-			return nil, fmt.Errorf("%.40q is not a number", v)
+		if isShort(v) {
+			if f, err := strconv.ParseFloat(v, 64); err == nil {
+				return f, nil
+			}
 		}
-		return f, nil
+		return nil, fmt.Errorf("%.40q is not a number", v)
 	}
 	return nil, noOverload("double", args...)
 }
@@ -459,8 +475,10 @@ func toBool(_ *run, args []value) (value, error) {
 	case bool:
 		return v, nil
 	case string:
-		if b, err := strconv.ParseBool(v); err == nil {
-			return b, nil
+		if isShort(v) {
+			if b, err := strconv.ParseBool(v); err == nil {
+				return b, nil
+			}
 		}
 		return nil, fmt.Errorf("%.40q is neither true nor false", v)
 	}
@@ -472,11 +490,12 @@ func toTimestamp(_ *run, args []value) (value, error) {
 	case time.Time:
 		return v, nil
 	case string:
-		t, err := time.Parse(time.RFC3339, v)
-		if err != nil || len(v) > maxText {
-			return nil, fmt.Errorf("%.40q is not a time of RFC 3339", v)
+		if isShort(v) {
+			if t, err := time.Parse(time.RFC3339, v); err == nil {
+				return timeIn(t)
+			}
 		}
-		return timeIn(t)
+		return nil, fmt.Errorf("%.40q is not a time of RFC 3339", v)
 	}
 	return nil, noOverload("timestamp", args...)
 }
@@ -486,7 +505,7 @@ func toDuration(_ *run, args []value) (value, error) {
 	case time.Duration:
 		return v, nil
 	case string:
-		if len(v) <= maxText {
+		if isShort(v) {
 			if d, err := time.ParseDuration(v); err == nil {
 				return d, nil
 			}
@@ -546,11 +565,11 @@ func zone(r *run, name value) (*time.Location, error) {
 	if err := r.spend(zoneSteps); err != nil {
 		return nil, err
 	}
+	if !isShort(s) {
+		return nil, errors.New("the name of the time zone is too long")
+	}
 	if t, err := time.Parse("-07:00", s); err == nil {
 		return t.Location(), nil
-	}
-	if len(s) > maxText {
-		return nil, errors.New("the name of the time zone is too long")
 	}
 	return time.LoadLocation(s)
 }

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -10,6 +11,7 @@ import (
 
 	"cel.dev/cel-go/common/ast"
 	"cel.dev/cel-go/common/types"
+	"github.com/cockroachdb/apd/v3"
 )
 
 // node is a part of a compiled expression. Its value is constant if it does not need an event.
@@ -25,7 +27,8 @@ type planner struct {
 	scopes []string // names of the variables of macros, the innermost last; the index is the slot
 	slots  int
 
-	metadata bool // the expression reads the metadata
+	metadata     bool // the expression reads the metadata
+	instructions int  // of its regular expressions
 }
 
 func (p *planner) at(e ast.Expr, format string, args ...any) error {
@@ -253,6 +256,14 @@ func (p *planner) object(e ast.Expr) (node, error) {
 	if err != nil {
 		return node{}, err
 	}
+	for i := 0; i < len(nodes); i += 2 {
+		if !nodes[i].constant {
+			continue
+		}
+		if key, err := nodes[i].eval(&run{}); err == nil && kind(key) != "string" {
+			return node{}, p.at(e, "%w", errMapKey)
+		}
+	}
 	return p.fold(e, node{constant: constant, eval: func(r *run) (value, error) {
 		if err := r.making(4 * valueBytes * (1 + len(nodes))); err != nil {
 			return nil, err
@@ -265,7 +276,7 @@ func (p *planner) object(e ast.Expr) (node, error) {
 			}
 			name, ok := key.(string)
 			if !ok {
-				return nil, fmt.Errorf("the key of a map must be a string")
+				return nil, errMapKey
 			}
 			v, err := nodes[i+1].eval(r)
 			if err != nil {
@@ -277,6 +288,8 @@ func (p *planner) object(e ast.Expr) (node, error) {
 		return o, nil
 	}})
 }
+
+var errMapKey = errors.New("the key of a map must be a string")
 
 // fold replaces a node that is constant by its value. What fails always is refused.
 func (p *planner) fold(e ast.Expr, n node) (node, error) {
@@ -313,6 +326,9 @@ func (p *planner) call(e ast.Expr) (node, error) {
 	if !ok {
 		return node{}, p.at(e, "%s is not supported", name)
 	}
+	if err := meaningless(name, nodes); err != nil {
+		return node{}, p.at(e, "%w", err)
+	}
 	if name == "_+_" && args[0].Kind() == ast.IdentKind && args[0].AsIdent() == resultName {
 		apply = appendInPlace
 	}
@@ -331,6 +347,29 @@ func (p *planner) call(e ast.Expr) (node, error) {
 		}
 		return apply(r, values)
 	}})
+}
+
+// meaningless returns an error for a second operand that is constant and fails for every event.
+func meaningless(name string, nodes []node) error {
+	if len(nodes) < 2 || !nodes[1].constant {
+		return nil
+	}
+	v, err := nodes[1].eval(&run{})
+	if err != nil {
+		return err
+	}
+	number, isNumber := v.(*apd.Decimal)
+	switch {
+	case isNumber && number.IsZero() && (name == "_/_" || name == "_%_"):
+		return errors.New("division by zero")
+	case isNumber && name == "_[_]":
+		if i, err := number.Int64(); err != nil || i < 0 {
+			return errors.New("the index of a list must be a whole number from 0 on")
+		}
+	case parts[name] != nil:
+		_, err = zone(&run{}, v)
+	}
+	return err
 }
 
 // resultName is the variable in which a macro gathers its result. No expression can name it, so its
@@ -458,10 +497,9 @@ func elements(r *run, v value) ([]value, error) {
 	return nil, noOverload("a macro", v)
 }
 
-// Limits of a regular expression.
 const (
-	maxPattern      = 256 // bytes
-	maxInstructions = 500 // about, of the compiled program
+	maxPattern      = 256 // bytes of a regular expression
+	maxInstructions = 500 // about, of all regular expressions of an expression, compiled
 )
 
 func (p *planner) matches(e ast.Expr, args []ast.Expr) (node, error) {
@@ -477,7 +515,14 @@ func (p *planner) matches(e ast.Expr, args []ast.Expr) (node, error) {
 	if !ok {
 		return node{}, p.at(e, "the regular expression of matches must be a string literal")
 	}
-	compiled, size, err := compileRegexp(string(pattern))
+	size, err := sizeOfRegexp(string(pattern))
+	if err != nil {
+		return node{}, p.at(args[1], "%w", err)
+	}
+	if p.instructions += size; p.instructions > maxInstructions {
+		return node{}, p.at(args[1], "the regular expressions are too large: their repetitions, written out, are more than %d characters; a class such as \\pL counts as up to 130", maxInstructions)
+	}
+	compiled, err := regexp.Compile(string(pattern))
 	if err != nil {
 		return node{}, p.at(args[1], "%w", err)
 	}
@@ -498,20 +543,15 @@ func (p *planner) matches(e ast.Expr, args []ast.Expr) (node, error) {
 	}}, nil
 }
 
-func compileRegexp(pattern string) (*regexp.Regexp, int, error) {
+func sizeOfRegexp(pattern string) (int, error) {
 	if len(pattern) > maxPattern {
-		return nil, 0, fmt.Errorf("a regular expression has at most %d bytes", maxPattern)
+		return 0, fmt.Errorf("a regular expression has at most %d bytes", maxPattern)
 	}
 	tree, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
-		return nil, 0, err
+		return 0, err
 	}
-	size := instructions(tree)
-	if size > maxInstructions {
-		return nil, 0, fmt.Errorf("the regular expression is too large: its repetitions, written out, are more than %d characters", maxInstructions)
-	}
-	compiled, err := regexp.Compile(pattern)
-	return compiled, size, err
+	return instructions(tree), nil
 }
 
 // instructions is about the number of instructions of a regular expression, with its repetitions
@@ -519,7 +559,7 @@ func compileRegexp(pattern string) (*regexp.Regexp, int, error) {
 func instructions(tree *syntax.Regexp) int {
 	n := 1 + len(tree.Rune)
 	if tree.Op == syntax.OpCharClass {
-		n = 1 + len(tree.Rune)/16
+		n = 1 + len(tree.Rune)/10 // 40 bytes, as an instruction
 	}
 	for _, sub := range tree.Sub {
 		n += instructions(sub)

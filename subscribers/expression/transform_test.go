@@ -29,13 +29,13 @@ func TestTransforms(t *testing.T) {
 		`{"tags": metadata.tags.filter(t, t != "eu").map(t, {"name": t})}`: `{"tags":[{"name":"travel"}]}`,
 		`metadata.card`: `{"last4":"4711"}`,
 		`has(metadata.refund) ? {"refund": metadata.refund} : {"paid": id}`: `{"paid":"pay-1"}`,
-		`{}`:                            `{}`,
-		`{"a": metadata.refund}`:        "error: no such key: refund",
-		`metadata.tags`:                 "error: the result is not a map",
-		`{"a": metadata.huge}`:          "error: \"1e9999999\" is not a decimal number of at most 34 digits",
-		`metadata`:                      "error: \"1e9999999\" is not a decimal number of at most 34 digits",
-		`{"a": double("NaN")}`:          "error: NaN is not a number in JSON",
-		`{"a": double(metadata.fee)/0}`: "error: +Inf is not a number in JSON",
+		`{}`:                                    `{}`,
+		`{"a": metadata.refund}`:                "error: no such key: refund",
+		`metadata.tags`:                         "error: the result is not a map",
+		`{"a": metadata.huge}`:                  "error: \"1e9999999\" is not a decimal number of at most 34 digits",
+		`metadata`:                              "error: \"1e9999999\" is not a decimal number of at most 34 digits",
+		`{"a": double("NaN")}`:                  "error: NaN is not a number in JSON",
+		`{"a": double(metadata.fee)/double(0)}`: "error: +Inf is not a number in JSON",
 	} {
 		x, err := Compile(t.Context(), Transform, text)
 		if err != nil {

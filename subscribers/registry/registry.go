@@ -20,6 +20,7 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
 	"spendhook/subscribers"
+	"spendhook/subscribers/expression"
 	"spendhook/subscribers/layout"
 )
 
@@ -215,7 +216,6 @@ const (
 	oauthBytes       = 2 * secretBytes // besides the secret, four texts and an error
 	certificateBytes = 4 << 10         // a parsed certificate and its key
 	signingKeysBytes = 1 << 10         // a company's
-	expressionBytes  = 64              // a compiled filter or transform, for each of its characters
 )
 
 func sizeOf(all []*subscribers.Subscriber) int64 {
@@ -234,7 +234,10 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 				}
 			}
 		}
-		n += subscriberBytes + len(s.Name) + len(s.CallbackURL) + expressionBytes*(len(s.Filter)+len(s.Transform))
+		n += subscriberBytes + len(s.Name) + len(s.CallbackURL)
+		for _, text := range []string{s.Filter, s.Transform, s.OrderedBy} {
+			n += expression.Bytes(text)
+		}
 		for _, text := range slices.Concat(s.Events, s.FormerURLs) {
 			n += textBytes + len(text)
 		}

@@ -21,6 +21,7 @@ import (
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/certificate"
+	"spendhook/subscribers/expression"
 	"spendhook/subscribers/layout"
 	"spendhook/subscribers/registry"
 	"spendhook/subscribers/subscriberstest"
@@ -283,6 +284,39 @@ func TestRegistryIsBoundedInBytes(t *testing.T) { // not parallel: it measures t
 			}
 		})
 	}
+}
+
+// What is compiled of a copy counts, also before it is compiled.
+func TestExpressionsCountInTheMemoryOfCopies(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	filter, key := `id.matches("[a-z]+")`, `"`+strings.Repeat("k", 1000)+`" + id`
+	wanted := b.companies(t, 20, 1)
+	for i, w := range wanted {
+		all, err := b.Registry().Current(t.Context(), w.Company)
+		noErr(t, err)
+		_, err = b.Store.Update(t.Context(), w.Company, all[0].UUID, subscribers.Settings{Filter: &filter, OrderedBy: &key})
+		noErr(t, err)
+		b.Company = w.Company
+		wanted[i].Version = b.Version(t)
+	}
+	r := registry.New(b.Redis, sealtest.Keyring(), int64(5*(expression.Bytes(filter)+expression.Bytes(key))))
+	for _, loaded := range r.SubscribersOf(t.Context(), wanted...) {
+		noErr(t, loaded.Err)
+	}
+	loads := b.loadsOf()
+	for i, w := range slices.Backward(wanted) {
+		_, err := subscribersAt(t.Context(), r, w.Company, w.Version)
+		noErr(t, err)
+		if len(loads()) == 0 {
+			continue
+		}
+		if kept := len(wanted) - 1 - i; kept < 1 || kept > 4 {
+			t.Errorf("%d copies are kept", kept)
+		}
+		return
+	}
+	t.Error("all copies are kept")
 }
 
 // ownCertificates gives each subscriber a certificate of its own and an OAuth.

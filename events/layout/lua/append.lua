@@ -1,5 +1,5 @@
 -- recount removes the hours of events that are past retention, and returns the bytes that
--- the company keeps.
+-- the company keeps: of events, and of answers of requests, which expire after a day.
 local function recount(P, company, now, retention, ttl)
   local hours, total, old = P .. 'cb:' .. company, 0, {}
   local oldest = hour_of(now - retention)
@@ -12,9 +12,14 @@ local function recount(P, company, now, retention, ttl)
     end
   end
   if #old > 0 then redis.call('HDEL', hours, unpack(old)) end
-  redis.call('HSET', P .. 'c:' .. company, 'bytes', total)
+  local answers = 0
+  counts = redis.call('HGETALL', P .. 'ib:' .. company)
+  for i = 1, #counts, 2 do
+    if tonumber(counts[i]) >= hour_of(now) - 24 then answers = answers + counts[i + 1] end
+  end
+  redis.call('HSET', P .. 'c:' .. company, 'bytes', total, 'answers', answers)
   redis.call('PEXPIRE', hours, ttl + HOUR)
-  return total
+  return total + answers
 end
 
 -- The place of an event in the index is the millisecond in which it was accepted plus a

@@ -42,7 +42,7 @@ end
 -- their bytes. In the company's share, the deliveries that an event has on average count as well.
 local function take(P, company, list, kept, cost)
   local bytes, more = 0, math.max(cost - 1, 0) * (DELIVERY_BYTES + OPEN_BYTES)
-  if kept > free then kept = recount(P, company, now, retention, retention + GRACE) end
+  if kept + 2 * more > free then kept = recount(P, company, now, retention, retention + GRACE) end
   for i, e in ipairs(list) do
     local size = #e.body + OVERHEAD
     if bytes + size > admit or kept + 2 * (bytes + i * more) > free then return i - 1, bytes end
@@ -84,9 +84,9 @@ local wakes, begun = {}, {}
 -- accept accepts the new events of a company.
 local function accept(c, list)
   local P, company, token = of_company(c)
-  local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes', 'at', 'cost', 'cursor')
+  local counts = redis.call('HMGET', P .. 'c:' .. company, 'pending', 'seq', 'bytes', 'at', 'cost', 'cursor', 'answers')
   local pending, seq = tonumber(counts[1] or 0), tonumber(counts[2] or 0)
-  local kept, last = tonumber(counts[3] or 0), tonumber(counts[4] or 0)
+  local kept, last = tonumber(counts[3] or 0) + tonumber(counts[7] or 0), tonumber(counts[4] or 0)
   local most = math.min(#list, math.max(limit - pending, 0))
   for i = #list, most + 1, -1 do out[list[i].at], list[i] = 'BACKLOG_FULL', nil end
   local cost = cost_of(P, company, counts[5])

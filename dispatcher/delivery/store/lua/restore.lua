@@ -16,8 +16,8 @@ local accepted, ms = tonumber(string.sub(value, 2, 14)), tonumber(ARGV[7])
 local size = #value - HEADER + OVERHEAD - (found ~= '' and COMPACTED_BYTES or 0) + math.max((#ARGV - 9) / 3 - 1, 0) * DELIVERY_BYTES
 for i = 10, #ARGV, 3 do size = size + longer(ARGV[i + 1]) end
 local retention, free, state = ARGV[6] - GRACE, tonumber(ARGV[9]), P .. 'c:' .. company
-local stored = tonumber(redis.call('HGET', state, 'bytes') or 0)
-if stored + 2 * size > free and recount(P, company, now, retention, retention + GRACE) + 2 * size > free then return -1 end
+local counts = redis.call('HMGET', state, 'bytes', 'answers')
+if (counts[1] or 0) + (counts[2] or 0) + 2 * size > free and recount(P, company, now, retention, retention + GRACE) + 2 * size > free then return -1 end
 for i = 10, #ARGV, 3 do
   local sub, record, died = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   redis.call('HSET', deliveries, sub, record)
