@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/mux"
 
+	"spendhook/auth"
 	"spendhook/internal/redistest"
 )
 
@@ -486,6 +487,9 @@ func (c *check) unnamed(expect expecting) {
 		}
 		expect("another company's token and an id of acme", c.sendTo(c.acme.fill(c.filter), "", bolt), http.StatusOK, "")
 		expect("a token of no company", c.send(none), http.StatusForbidden, "INSUFFICIENT_SCOPE")
+		if c.operates() {
+			expect("an operator's token of no company that names acme", c.sendTo("companyUuid="+c.acme.company.String(), "", none), http.StatusForbidden, "INSUFFICIENT_SCOPE")
+		}
 	case thing:
 		status := http.StatusNotFound
 		if c.other != 0 {
@@ -496,6 +500,10 @@ func (c *check) unnamed(expect expecting) {
 			expect("a platform token that names the other company", c.sendTo("companyUuid="+c.bolt.company.String(), c.acme.fill(c.body), platform), status, "")
 		}
 		expect("a platform token that names no company", c.send(platform), http.StatusBadRequest, "VALIDATION_ERROR")
+		if c.operates() {
+			expect("an operator's token of no company", c.send(none), http.StatusForbidden, "INSUFFICIENT_SCOPE")
+			break
+		}
 		expect("a token of no company", c.send(none), http.StatusBadRequest, "VALIDATION_ERROR")
 	case makes:
 		expect("a platform token that names no company", c.send(platform), http.StatusBadRequest, "VALIDATION_ERROR")
@@ -509,6 +517,9 @@ func (c *check) unnamed(expect expecting) {
 	case shared, public, global:
 	}
 }
+
+// operates reports whether the route is for operators: a token of no company needs platform for it.
+func (c *check) operates() bool { return slices.Contains(c.op.scopes, auth.ScopeOperator) }
 
 // rightToken is a token that may do what the row says.
 func (c *check) rightToken() option {
@@ -545,7 +556,11 @@ func (c *check) right() {
 		return
 	}
 	named := "companyUuid=" + c.acme.company.String()
-	c.wantShown("a token of no company that names acme", c.sendTo(named, "", bearer(c.mint(nil, allScopes))))
+	ofNone := allScopes
+	if c.operates() {
+		ofNone += " platform"
+	}
+	c.wantShown("a token of no company that names acme", c.sendTo(named, "", bearer(c.mint(nil, ofNone))))
 	if !c.options.CertificateRequired[c.op.group] {
 		c.wantShown("no certificate where none is needed", c.send(bearer(c.acme.token), noCert))
 	}

@@ -50,7 +50,9 @@ const deprecatedPath = "/api/v1/locations"
 func deprecate(w http.ResponseWriter, r *http.Request) {
 	path := strings.Replace(r.URL.Path, "/api/v1/", "/api/v2/", 1)
 	w.Header().Set("Deprecation", locationsDeprecated)
-	w.Header().Set("Link", link(&url.URL{Path: path}, nil, "successor-version"))
+	if l := joined([]string{link(&url.URL{Path: path}, nil, "successor-version")}); l != "" {
+		w.Header().Set("Link", l)
+	}
 }
 
 // GetLocationV1 is GET /api/v1/locations/{uuid}.

@@ -66,6 +66,9 @@ var locationTests = suite{
 				h.t.Errorf("%s: %v", link, linked.Header())
 			}
 		}
+		if a := h.call("GET", "/api/v1/locations/"+strings.Repeat("%FF", 5000), ""); a.Header().Get("Deprecation") == "" || len(a.Header().Get("Link")) > maxLinks {
+			h.t.Errorf("a link of %d bytes", len(a.Header().Get("Link")))
+		}
 		if a := h.call("GET", "/api/v1/locations/"+uuid.NewString(), "").want(http.StatusNotFound); a.Header().Get("Deprecation") == "" || relation(h.t, a, "successor-version") == "" {
 			h.t.Errorf("not found: %v", a.Header())
 		}

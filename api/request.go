@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -87,6 +88,9 @@ func invalidToken() *problem {
 func authorize(c *auth.Caller, scopes []string) error {
 	for _, scope := range scopes {
 		if !c.May(scope) {
+			if slices.Contains(c.Scopes, scope) { // operator, of no company
+				scope = auth.ScopePlatform
+			}
 			return newProblem("INSUFFICIENT_SCOPE", "The token needs the scope %s.", scope).
 				with("WWW-Authenticate", realm+`, error="insufficient_scope", scope="`+scope+`"`)
 		}

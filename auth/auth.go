@@ -27,8 +27,11 @@ type Caller struct {
 	Expires    time.Time
 }
 
-// May reports whether the token carries scope.
-func (c *Caller) May(scope string) bool { return slices.Contains(c.Scopes, scope) }
+// May reports whether the token carries scope. ScopeOperator is for the token's company, so a token of none needs
+// ScopePlatform for it.
+func (c *Caller) May(scope string) bool {
+	return slices.Contains(c.Scopes, scope) && (scope != ScopeOperator || c.Company != nil || slices.Contains(c.Scopes, ScopePlatform))
+}
 
 // readCaller reads the claims of a verified token. The arguments name the claims with the scopes and
 // the company. Each of these claims may be absent. An invalid value is an error.

@@ -177,7 +177,7 @@ func (i *externalIssuer) caller(token jwt.Token) (*Caller, error) {
 		c.ClientID = i.Name + "|" + c.ClientID
 	}
 	c.Scopes = slices.DeleteFunc(c.Scopes, func(scope string) bool { return !slices.Contains(i.Scopes, scope) })
-	if c.Company == nil && !c.May(ScopePlatform) && !c.May(ScopeOperator) {
+	if c.Company == nil && !c.May(ScopePlatform) {
 		return nil, ErrInvalidToken // a wrong CompanyClaim must not give access to every company
 	}
 	return c, nil

@@ -149,7 +149,7 @@ func (d *Dispatcher) post(w *work) (res attempt.Result) {
 		res = d.send(d.sending, request)
 	})
 	if err != nil {
-		res = attempt.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: attempt.ClassPanic, Err: err}
+		res = attempt.Result{StartedAt: started, Duration: d.opts.Now().Sub(started), Class: attempt.ClassPanic, Err: err, URLVersion: w.to.Subscriber.URLVersion}
 	}
 	endAttempt(span, &res)
 	return res

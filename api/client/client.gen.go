@@ -4266,7 +4266,8 @@ type ClientInterface interface {
 
 	// RotateClientSecretWithBody Rotate the secret of an OAuth client
 	//
-	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+	// rotation left valid ends at once.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4275,7 +4276,8 @@ type ClientInterface interface {
 
 	// RotateClientSecret Rotate the secret of an OAuth client
 	//
-	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+	// rotation left valid ends at once.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -5847,7 +5849,8 @@ func (c *Client) UpdateClient(ctx context.Context, clientID ClientPath, body Upd
 
 // RotateClientSecretWithBody Rotate the secret of an OAuth client
 //
-// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+// rotation left valid ends at once.
 //
 // Takes any type of body and a specified content type.
 //
@@ -5866,7 +5869,8 @@ func (c *Client) RotateClientSecretWithBody(ctx context.Context, clientID Client
 
 // RotateClientSecret Rotate the secret of an OAuth client
 //
-// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+// rotation left valid ends at once.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13614,7 +13618,8 @@ type ClientWithResponsesInterface interface {
 
 	// RotateClientSecretWithBodyWithResponse Rotate the secret of an OAuth client
 	//
-	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+	// rotation left valid ends at once.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13623,7 +13628,8 @@ type ClientWithResponsesInterface interface {
 
 	// RotateClientSecretWithResponse Rotate the secret of an OAuth client
 	//
-	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+	// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+	// rotation left valid ends at once.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -17743,7 +17749,8 @@ func (c *ClientWithResponses) UpdateClientWithResponse(ctx context.Context, clie
 
 // RotateClientSecretWithBodyWithResponse Rotate the secret of an OAuth client
 //
-// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+// rotation left valid ends at once.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -17758,7 +17765,8 @@ func (c *ClientWithResponses) RotateClientSecretWithBodyWithResponse(ctx context
 
 // RotateClientSecretWithResponse Rotate the secret of an OAuth client
 //
-// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+// Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+// rotation left valid ends at once.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -23,7 +23,7 @@ func TestClockWatch(t *testing.T) {
 	for _, tc := range []struct {
 		ahead time.Duration
 		want  string
-	}{{0, ""}, {time.Hour, "ahead of"}, {-time.Hour, "behind"}, {-time.Hour, "behind"}, {0, ""}} {
+	}{{0, ""}, {5 * time.Second, "ahead of"}, {-5 * time.Second, "behind"}, {-5 * time.Second, "behind"}, {0, ""}} {
 		ahead = tc.ahead
 		w.sample(t.Context(), "redis", shifted)
 		got := strings.Join(w.warnings(), "; ")

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -83,6 +85,24 @@ func TestEventSendOneFromFlags(t *testing.T) {
 	if got != want {
 		t.Errorf("sent %s\nwant %s", got, want)
 	}
+}
+
+// Some editors begin a file with a byte order mark.
+func TestEventSendSkipsByteOrderMarks(t *testing.T) {
+	t.Parallel()
+	f := newFakeAPI(t, allAccepted)
+	metadata, lines := filepath.Join(t.TempDir(), "metadata.json"), filepath.Join(t.TempDir(), "events.ndjson")
+	for file, text := range map[string]string{metadata: `{"n":1}`, lines: `{"id":"e1"}`} {
+		if err := os.WriteFile(file, []byte("\ufeff"+text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.emit(t, "", "--event", "PAYMENT_PAID", "--metadata-file", metadata).want(t, exitOK, "status  ACCEPTED", "")
+	f.emit(t, "", "-f", lines).want(t, exitOK, "accepted 1  duplicate 0  refused 0", "")
+	if got := fmt.Sprint(f.batches[0][0]["metadata"], f.batches[1][0]["id"]); got != "map[n:1]e1" {
+		t.Errorf("sent %s", got)
+	}
+	f.emit(t, "", "--event", "PAYMENT_PAID", "--metadata-file", metadata+".none").want(t, exitUsage, "", "no such file")
 }
 
 func TestEventSendRefusesBadMetadata(t *testing.T) {

@@ -309,11 +309,11 @@ func (p *Payloads) cloudEventData() jsontext.Value {
 	return data
 }
 
-// attribute replaces the control characters, which an attribute cannot have (CloudEvents 1.0.2, "Type
-// System"), by spaces.
+// attribute replaces what an attribute cannot have (CloudEvents 1.0.2, "Type System") by spaces: control characters, and
+// code points that Unicode keeps free of characters.
 func attribute(text string) string {
 	return strings.Map(func(c rune) rune {
-		if unicode.IsControl(c) {
+		if unicode.IsControl(c) || unicode.Is(unicode.Noncharacter_Code_Point, c) {
 			return ' '
 		}
 		return c

@@ -21,7 +21,7 @@ func TestCloudEventAttributes(t *testing.T) {
 	t.Parallel()
 	of := func(company byte) cloudEvent {
 		e := events.Stored{Event: events.Event{
-			ID: "evt-1", CompanyUUID: uuid.UUID{15: company}, Type: "CARD_CREATION_REQUEST_ERROR", ErrorCode: "A\tB", ErrorMessage: "line one\nline two\x7f\u0085ä",
+			ID: "evt-1", CompanyUUID: uuid.UUID{15: company}, Type: "CARD_CREATION_REQUEST_ERROR", ErrorCode: "A\tB", ErrorMessage: "line one\nline two\x7f\u0085ä\ufdd0\U0001fffe",
 		}}
 		return (&Payloads{event: &e, publicURL: "https://hooks.example.com"}).cloudEvent()
 	}
@@ -29,10 +29,10 @@ func TestCloudEventAttributes(t *testing.T) {
 	if first.Source == second.Source || first.Source != "https://hooks.example.com/companies/00000000-0000-0000-0000-000000000001" {
 		t.Errorf("sources %s and %s", first.Source, second.Source)
 	}
-	if first.ErrorCode != "A B" || first.ErrorMessage != "line one line two  ä" {
+	if first.ErrorCode != "A B" || first.ErrorMessage != "line one line two  ä  " {
 		t.Errorf("attributes %q and %q", first.ErrorCode, first.ErrorMessage)
 	}
-	if want := `{"errorCode":"A\tB","errorMessage":"line one\nline two\u007f\u0085ä"}`; !sameJSON(t, first.Data, want) {
+	if want := `{"errorCode":"A\tB","errorMessage":"line one\nline two\u007f\u0085ä\ufdd0\ud83f\udffe"}`; !sameJSON(t, first.Data, want) {
 		t.Errorf("data %s, want %s", first.Data, want)
 	}
 }

@@ -51,10 +51,13 @@ var reservedHeaders = []string{
 var reservedPrefixes = []string{"Client-Cert", "Proxy-", "Webhook-", "X-Envoy-", "X-Forwarded-", "X-Original-", "X-Rewrite-"}
 
 // reservedSuffixes end the names of headers in which proxies and content networks name their client.
-var reservedSuffixes = []string{"-Client-Ip", "-Clientip", "-Connecting-Ip", "-Real-Ip", "-Remote-Addr", "-Remote-Ip", "Method-Override"}
+var reservedSuffixes = []string{
+	"-Client-Ip", "-Clientip", "-Connecting-Ip", "-Connecting-Ipv6", "-Forwarded", "-Forwarded-For", "-Real-Ip", "-Remote-Addr", "-Remote-Ip", "-User-Ip",
+	"-Method-Override",
+}
 
 func reserved(name string) bool {
-	return slices.ContainsFunc(reservedSuffixes, func(s string) bool { return strings.HasSuffix(name, s) }) || slices.Contains(reservedHeaders, name) ||
+	return slices.ContainsFunc(reservedSuffixes, func(s string) bool { return strings.HasSuffix("-"+name, s) }) || slices.Contains(reservedHeaders, name) ||
 		slices.ContainsFunc(reservedPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 

@@ -1455,7 +1455,8 @@ export interface paths {
         put?: never;
         /**
          * Rotate the secret of an OAuth client
-         * @description Only this answer has the new secret. The old secret stays valid for `overlapSeconds`.
+         * @description Only this answer has the new secret. The old secret stays valid for `overlapSeconds`. A secret that an earlier
+         *     rotation left valid ends at once.
          */
         post: operations["rotateClientSecret"];
         delete?: never;

@@ -82,9 +82,7 @@ func (c *Connection) options(term *Terminal) (client.Options, error) {
 	}
 	known := c.URL == "" || strings.TrimRight(c.URL, "/") == p.URL // credentials of one daemon must not be sent to another
 	c.URL = cmp.Or(c.URL, p.URL, localDaemon)
-	if host := plainHost(c.URL); host != "" {
-		fmt.Fprintf(term.Err, "warning: the token goes to %s in clear, where others can read it: use https\n", terminal.Escape(host, ""))
-	}
+	warnOfPlain(term, c.URL, "token")
 	if known {
 		c.CACert, c.Cert, c.Key = cmp.Or(c.CACert, p.CACert), cmp.Or(c.Cert, p.Cert), cmp.Or(c.Key, p.Key)
 		c.CompanyUUID = cmp.Or(c.CompanyUUID, p.CompanyUUID)
@@ -103,6 +101,13 @@ func (c *Connection) options(term *Terminal) (client.Options, error) {
 		o.Credentials = p.credentials(c.Profile, term.Err)
 	}
 	return o, err
+}
+
+// warnOfPlain warns of what goes over plain http to another machine.
+func warnOfPlain(term *Terminal, raw, what string) {
+	if host := plainHost(raw); host != "" {
+		fmt.Fprintf(term.Err, "warning: the %s goes to %s in clear, where others can read it: use https\n", what, terminal.Escape(host, ""))
+	}
 }
 
 // plainHost returns the host of a plain http URL, unless it is this machine; else "".

@@ -18,6 +18,13 @@ func TestPlainHTTPToAnotherMachineIsWarnedOf(t *testing.T) {
 		if _, e := c.options(&Terminal{Err: &err}); e != nil {
 			t.Fatal(e)
 		}
+		login := &loginCmd{Connection: Connection{URL: url, Profile: "default"}, ClientID: "c"}
+		if e := login.Run(t.Context(), &Terminal{Err: &err, In: strings.NewReader("")}); e == nil { // it finds no secret
+			t.Error("logged in")
+		}
+		if n := strings.Count(err.String(), "in clear"); want != "" && n != 2 {
+			t.Errorf("%s: login does not warn: %q", url, err.String())
+		}
 		if got := err.String(); (got != "") != (want != "") || !strings.Contains(got, want) || want != "" && !strings.Contains(got, "use https") {
 			t.Errorf("%s: %q", url, got)
 		}

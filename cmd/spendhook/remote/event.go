@@ -6,13 +6,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/api/client"
+	"spendhook/internal/terminal"
 )
 
 type eventCmd struct {
@@ -104,9 +105,16 @@ func (c *eventSendCmd) event(s *session) (event *client.EventInput, err error) {
 	event.Timestamp = event.Timestamp.UTC().Truncate(time.Millisecond)
 	event.Metadata = []byte(cmp.Or(c.Metadata, "{}"))
 	if c.MetadataFile != "" {
-		event.Metadata, err = os.ReadFile(c.MetadataFile)
+		in, _, err := terminal.Open(c.MetadataFile, s.term.In)
+		if err != nil {
+			return nil, err
+		}
+		defer in.Close()
+		if event.Metadata, err = io.ReadAll(in); err != nil {
+			return nil, err
+		}
 	}
-	return event, err
+	return event, nil
 }
 
 type eventListCmd struct {

@@ -158,6 +158,7 @@ func (c *loginCmd) Run(ctx context.Context, t *Terminal) error {
 	if err != nil {
 		return err
 	}
+	warnOfPlain(t, p.URL, "client secret")
 	if p.ClientSecret, err = c.secret(t); err != nil {
 		return err
 	}
