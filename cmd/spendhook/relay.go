@@ -164,7 +164,7 @@ func (c *relayTestCmd) Run(ctx context.Context, term *stdio) error {
 	}
 	text, err := json.Marshal(map[string]any{"key": key, "event": event}, jsontext.WithIndent("  "), json.Deterministic(true))
 	if err == nil {
-		_, err = fmt.Fprintf(term.Out, "%s\n", text)
+		_, err = fmt.Fprintln(term.Out, terminal.Escape(string(text), "\n"))
 	}
 	return err
 }

@@ -183,11 +183,22 @@ func escaped(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
+// escaping writes lines of JSON without the characters that JSON allows in a string and a terminal obeys.
+type escaping struct{ io.Writer }
+
+// Write implements io.Writer.
+func (w escaping) Write(line []byte) (int, error) {
+	if _, err := io.WriteString(w.Writer, terminal.Escape(string(line), "\n")); err != nil {
+		return 0, err
+	}
+	return len(line), nil
+}
+
 // newLogger returns a logger with the configured format and level. The format "auto" is
 // coloured text on a terminal, and JSON elsewhere. If spans are exported, log records have the ids
 // of their spans.
 func newLogger(out io.Writer, cfg config.Log, level slog.Leveler) *slog.Logger {
-	var handler slog.Handler = slog.NewJSONHandler(out, &slog.HandlerOptions{Level: level})
+	var handler slog.Handler = slog.NewJSONHandler(escaping{out}, &slog.HandlerOptions{Level: level})
 	if cfg.Format == "text" || cfg.Format == "color" || cfg.Format == "auto" && terminal.Is(out) {
 		colors := cfg.Format == "color" || cfg.Format == "auto" && terminal.Colors(out)
 		handler = tint.NewTextHandler(out, &tint.Options{Level: level, TimeFormat: "15:04:05.000", NoColor: !colors, ReplaceAttr: escaped})
