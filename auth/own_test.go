@@ -88,6 +88,18 @@ func TestKeyOutlivesItsLongestToken(t *testing.T) {
 	}
 }
 
+// What was granted to a client, such as a console session, ends with the client.
+func TestADisabledClientIsNotAccepted(t *testing.T) {
+	t.Parallel()
+	r := newReplica(t, storagetest.Open(t, storage.Options{}), authtest.NewClock())
+	v := newVerifier(t, VerifierOptions{Keys: r.keys, Now: r.clock.Now, Revoked: func(id string) bool { return id == "disabled" }})
+	for client, want := range map[string]bool{"": true, "enabled": true, "disabled": false} {
+		if got := v.Accepts(r.keys.Issuer(), r.keys.List()[0].ID, client); got != want {
+			t.Errorf("client %q: %t", client, got)
+		}
+	}
+}
+
 // A revoked key is refused at once by this replica, by others after their next sync, and by
 // a restarted replica. All replicas accept the tokens of the new key at once.
 func TestRevokedKeyIsRefused(t *testing.T) {
