@@ -15,8 +15,11 @@ const defaultLimit = 100
 // memory is reserved for the answer.
 func (s *server) ReadSubscriberFeed(ctx context.Context, q *request, id gen.SubscriberPath, p gen.ReadSubscriberFeedParams) (reply, error) {
 	wait, _ := time.ParseDuration(or(p.Wait, "0s")) // readParameters has checked the form
+	if p.After != nil && p.Cursor != nil {
+		return reply{}, fieldProblem("cursor", "INVALID", "cannot be given with after")
+	}
 	f := feed.Request{
-		Company: q.company, Subscriber: id, After: or(p.After, 0), Limit: or(p.Limit, defaultLimit), Signatures: or(p.Signatures, false),
+		Company: q.company, Subscriber: id, After: or(p.After, 0), Cursor: textOf(p.Cursor), Limit: or(p.Limit, defaultLimit), Signatures: or(p.Signatures, false),
 	}
 	waiting, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -32,7 +35,7 @@ func (s *server) ReadSubscriberFeed(ctx context.Context, q *request, id gen.Subs
 			return reply{}, err
 		}
 		forgotten += page.Forgotten
-		page.Forgotten, f.After = forgotten, page.Next
+		page.Forgotten, f.Cursor = forgotten, page.Cursor
 		rep := shownFeed(page)
 		q.memory.ShrinkTo(rep.bytes)
 		if len(page.Items) > 0 || page.More || wait == 0 {
@@ -52,7 +55,7 @@ func shownFeed(page feed.Page) reply {
 		bytes += int64(len(item.Body)) + eventRest
 	}
 	return streamed(gen.Feed{
-		Content: convertAll(page.Items, shownFeedEvent), Next: page.Next, Last: page.Last, More: page.More, Forgotten: page.Forgotten,
+		Content: convertAll(page.Items, shownFeedEvent), Next: page.Next, Cursor: page.Cursor, Last: page.Last, More: page.More, Forgotten: page.Forgotten,
 	}, bytes)
 }
 

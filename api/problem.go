@@ -21,6 +21,7 @@ import (
 	"spendhook/dispatcher/challenge"
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
+	"spendhook/dispatcher/feed"
 	"spendhook/dispatcher/inspect"
 	"spendhook/dispatcher/redelivery"
 	"spendhook/dispatcher/requests"
@@ -103,6 +104,7 @@ var domainProblems = []struct {
 	{challenge.ErrUnderWay, "CHALLENGE_IN_FLIGHT", "A challenge of this subscriber is under way."},
 	{subscribers.ErrTooManySecrets, "TOO_MANY_SECRETS", "Five secrets sign the deliveries of the subscriber."},
 	{subscribers.ErrNoSigningKey, "NO_WEBHOOK_KEYS", "The company has no such signing key."},
+	{feed.ErrChanged, "FEED_CHANGED", "The events up to this cursor were lost in a failover, and others have their numbers."},
 	{subscribers.ErrRotatedRecently, "KEYS_ROTATED_RECENTLY", "The signing keys were rotated too recently."},
 	{certificate.ErrNotFound, "NO_EGRESS_CERTIFICATE", "There is no egress certificate."},
 	{certificate.ErrDamaged, "EGRESS_CERTIFICATE_DAMAGED", "The stored client certificate cannot be read: set it again, or delete it."},

@@ -22,6 +22,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/sequence"
+	"spendhook/internal/cursor"
 	"spendhook/internal/partition"
 	"spendhook/internal/redistest"
 	"spendhook/subscribers"
@@ -166,6 +167,83 @@ func TestFeedPagesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
+// Redis loses its last events in a failover, and others get their numbers: a reader that goes on where it was would miss those.
+func TestFeedTellsThatNumbersWereAssignedAgain(t *testing.T) {
+	t.Parallel()
+	h := build(t, redistest.New(t), nil)
+	sub := h.subscribeTo(h.company, "http://receiver.test/", "A")
+	read := func(cursor string) (feed.Page, error) {
+		t.Helper()
+		return h.feed.Read(t.Context(), feed.Request{Company: h.company, Subscriber: sub.UUID, Cursor: cursor, Limit: 2})
+	}
+	expect := func(what, cursor string, want ...string) (next string) {
+		t.Helper()
+		page, err := read(cursor)
+		if err != nil || !slices.Equal(idsOf(page.Items), want) {
+			t.Errorf("%s: %v, %v, want %v", what, idsOf(page.Items), err, want)
+		}
+		return page.Cursor
+	}
+	changed := func(what, cursor string) {
+		t.Helper()
+		if page, err := read(cursor); !errors.Is(err, feed.ErrChanged) {
+			t.Errorf("%s: %v, %v", what, idsOf(page.Items), err)
+		}
+	}
+	h.emitWith("e1", "A", "1")
+	h.emitWith("e2", "A", "1")
+	h.emitWith("e3", "B", "1") // for others
+	second := expect("the first page", "", "e1", "e2")
+	third := expect("the next one", second)
+	kept := dump(t, h.client)
+	h.emitWith("e4", "A", "1")
+	fourth := expect("what came", third, "e4")
+
+	restore(t, h.client, kept)
+	changed("the event is gone", fourth)
+	changed("without a mark", "4-")
+	expect("what was read before it", third)
+	h.emitWith("e5", "A", "1")
+	changed("another event has the number", fourth)
+	expect("what was read before it", third, "e5")
+	expect("again", second, "e5")
+	for _, bad := range []string{"x", "-1", "x-1"} {
+		if _, err := read(bad); !errors.Is(err, cursor.ErrBad) {
+			t.Errorf("cursor %q: %v", bad, err)
+		}
+	}
+}
+
+// dump reads all keys of a server, as they are stored.
+func dump(t *testing.T, client redis.UniversalClient) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	keys, err := client.Keys(t.Context(), "*").Result()
+	for _, key := range keys {
+		if err == nil {
+			all[key], err = client.Dump(t.Context(), key).Result()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// restore replaces all keys of a server.
+func restore(t *testing.T, client redis.UniversalClient, all map[string]string) {
+	t.Helper()
+	err := client.FlushDB(t.Context()).Err()
+	for key, value := range all {
+		if err == nil {
+			err = client.Restore(t.Context(), key, 0, value).Err()
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Compacted events are listed as stubs if the subscriber wants their type.
 func TestFeedOfCompactedEvents(t *testing.T) {
 	t.Parallel()
@@ -176,6 +254,11 @@ func TestFeedOfCompactedEvents(t *testing.T) {
 	sub := h.subscribeTo(h.company, in.URL, "A")
 	for i := range 10 {
 		h.emitWith(fmt.Sprint("e", i), string("AB"[i%2]), "1")
+	}
+	q := feed.Request{Company: h.company, Subscriber: sub.UUID, Limit: 5}
+	page, err := h.feed.Read(t.Context(), q)
+	if err != nil || len(page.Items) != 5 {
+		t.Fatal(page, err)
 	}
 	h.start()
 	eventually(t, func() bool {
@@ -192,6 +275,10 @@ func TestFeedOfCompactedEvents(t *testing.T) {
 		}
 		return compacted == 5 && len(items) == 5
 	}, "all are stubs")
+	q.Cursor = page.Cursor
+	if page, err := h.feed.Read(t.Context(), q); err != nil || len(page.Items) != 0 {
+		t.Errorf("from an event that was compacted: %v, %v", page, err)
+	}
 }
 
 // A cancelled delivery is not made good by the feed, nor is an event that ended the daemon matched for it: both are named, so

@@ -1686,6 +1686,9 @@ type EventTypes struct {
 type Feed struct {
 	Content []FeedEvent `json:"content"`
 
+	// Cursor The `cursor` of the next request. Keep it as it is.
+	Cursor string `json:"cursor"`
+
 	// Forgotten The number of events from `after` + 1 to `next` that are past their retention or cannot be read.
 	Forgotten int64 `json:"forgotten"`
 
@@ -1695,7 +1698,7 @@ type Feed struct {
 	// More True if the company has events after `next`, whether they match or not.
 	More bool `json:"more"`
 
-	// Next The `after` of the next request.
+	// Next The number up to which the page goes.
 	Next int64 `json:"next"`
 }
 
@@ -3246,6 +3249,10 @@ type ReadSubscriberFeedParams struct {
 	// After Read the events after this number; 0 begins with the oldest event that is stored. A number beyond the last event of the company is refused with 400.
 	After *int64 `form:"after,omitempty" json:"after,omitempty"`
 
+	// Cursor The `cursor` of the page before, in place of `after`. The answer is 409 `FEED_CHANGED` if Redis has lost events that
+	// were read since, in a failover, so that others have their numbers.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
+
 	// Limit The maximum number of events in the page.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
 
@@ -4443,8 +4450,8 @@ type ClientInterface interface {
 	// depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
 	// was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
 	//
-	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-	// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
+	// Begin with `after=0`, or with the number of the last event that you have, and continue with `cursor`, which is in each
+	// answer. So every matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
 	// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
 	// ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
 	// answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
@@ -6226,8 +6233,8 @@ func (c *Client) SetSubscriberCertificate(ctx context.Context, uuid SubscriberPa
 // depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
 // was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
 //
-// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
+// Begin with `after=0`, or with the number of the last event that you have, and continue with `cursor`, which is in each
+// answer. So every matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
 // moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
 // ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
 // answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
@@ -10804,6 +10811,18 @@ func NewReadSubscriberFeedRequest(server string, uuid SubscriberPath, params *Re
 
 		}
 
+		if params.Cursor != nil {
+
+			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "cursor", *params.Cursor, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "string", Format: ""}); err != nil {
+				return nil, err
+			} else {
+				for _, qp := range strings.Split(queryFrag, "&") {
+					rawQueryFragments = append(rawQueryFragments, qp)
+				}
+			}
+
+		}
+
 		if params.Limit != nil {
 
 			if queryFrag, err := runtime.StyleParamWithOptions("form", true, "limit", *params.Limit, runtime.StyleParamOptions{ParamLocation: runtime.ParamLocationQuery, Type: "integer", Format: ""}); err != nil {
@@ -13811,8 +13830,8 @@ type ClientWithResponsesInterface interface {
 	// depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
 	// was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
 	//
-	// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-	// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
+	// Begin with `after=0`, or with the number of the last event that you have, and continue with `cursor`, which is in each
+	// answer. So every matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
 	// moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
 	// ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
 	// answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
@@ -18062,8 +18081,8 @@ func (c *ClientWithResponses) SetSubscriberCertificateWithResponse(ctx context.C
 // depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
 // was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
 //
-// Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-// matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
+// Begin with `after=0`, or with the number of the last event that you have, and continue with `cursor`, which is in each
+// answer. So every matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
 // moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
 // ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
 // answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait

@@ -1754,6 +1754,9 @@ type EventTypes struct {
 type Feed struct {
 	Content []FeedEvent `json:"content"`
 
+	// Cursor The `cursor` of the next request. Keep it as it is.
+	Cursor string `json:"cursor"`
+
 	// Forgotten The number of events from `after` + 1 to `next` that are past their retention or cannot be read.
 	Forgotten int64 `json:"forgotten"`
 
@@ -1763,7 +1766,7 @@ type Feed struct {
 	// More True if the company has events after `next`, whether they match or not.
 	More bool `json:"more"`
 
-	// Next The `after` of the next request.
+	// Next The number up to which the page goes.
 	Next int64 `json:"next"`
 }
 
@@ -3367,6 +3370,10 @@ type ReadSubscriberFeedParams struct {
 
 	// After Read the events after this number; 0 begins with the oldest event that is stored. A number beyond the last event of the company is refused with 400.
 	After *int64 `form:"after,omitempty" json:"after,omitempty"`
+
+	// Cursor The `cursor` of the page before, in place of `after`. The answer is 409 `FEED_CHANGED` if Redis has lost events that
+	// were read since, in a failover, so that others have their numbers.
+	Cursor *string `form:"cursor,omitempty" json:"cursor,omitempty"`
 
 	// Limit The maximum number of events in the page.
 	Limit *int `form:"limit,omitempty" json:"limit,omitempty"`
@@ -5303,6 +5310,10 @@ func (siw *ServerInterfaceWrapper[Q, R]) ReadSubscriberFeed(w http.ResponseWrite
 	}
 	if err := runtime.BindQueryParameterWithOptions("form", true, false, "after", query, &params.After, runtime.BindQueryParameterOptions{Type: "integer", Format: "int64"}); err != nil {
 		siw.BadParameter(w, r, "after")
+		return
+	}
+	if err := runtime.BindQueryParameterWithOptions("form", true, false, "cursor", query, &params.Cursor, runtime.BindQueryParameterOptions{Type: "string", Format: ""}); err != nil {
+		siw.BadParameter(w, r, "cursor")
 		return
 	}
 	if err := runtime.BindQueryParameterWithOptions("form", true, false, "limit", query, &params.Limit, runtime.BindQueryParameterOptions{Type: "integer", Format: ""}); err != nil {

@@ -168,12 +168,8 @@ func (d *daemon) authorized(next http.HandlerFunc) http.HandlerFunc {
 
 // serveFeed answers with a page of the events.
 func (d *daemon) serveFeed(w http.ResponseWriter, r *http.Request) {
-	after, err := strconv.ParseInt(r.FormValue("after"), 10, 64)
-	if err != nil {
-		problem(w, http.StatusBadRequest, "VALIDATION_FAILED")
-		return
-	}
 	d.mu.Lock()
+	after, refused := d.begin(r.FormValue("after"), r.FormValue("cursor"))
 	onPage, gone := d.onPage, d.feedGone > 0
 	d.after = append(d.after, after)
 	d.feedGone = max(d.feedGone-1, 0)
@@ -182,11 +178,44 @@ func (d *daemon) serveFeed(w http.ResponseWriter, r *http.Request) {
 	if onPage != nil {
 		onPage()
 	}
+	if refused != nil {
+		refused(w)
+		return
+	}
 	if gone {
 		problem(w, http.StatusServiceUnavailable, "UNAVAILABLE")
 		return
 	}
 	reply(w, http.StatusOK, page)
+}
+
+// begin returns the number after which a page begins, or how the request is refused. It is called with the lock held.
+func (d *daemon) begin(after, cursor string) (number int64, refused func(http.ResponseWriter)) {
+	if after != "" && cursor == "" {
+		if number, err := strconv.ParseInt(after, 10, 64); err == nil {
+			return number, nil
+		}
+	}
+	text, _, _ := strings.Cut(cursor, "-")
+	number, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || after != "" {
+		return 0, func(w http.ResponseWriter) { problem(w, http.StatusBadRequest, "VALIDATION_FAILED") }
+	}
+	if cursor != d.cursor(number) {
+		return 0, func(w http.ResponseWriter) { problem(w, http.StatusConflict, "FEED_CHANGED") }
+	}
+	return number, nil
+}
+
+// cursor names the event with a number, of those that there are now. It is called with the lock held.
+func (d *daemon) cursor(number int64) string {
+	mark := ""
+	for _, e := range d.log {
+		if e.sequence == number {
+			mark = e.id
+		}
+	}
+	return fmt.Sprintf("%d-%s", number, mark)
 }
 
 // page is called with the lock held.
@@ -207,7 +236,7 @@ func (d *daemon) page(after int64) map[string]any {
 		}
 		content, next = append(content, item), e.sequence
 	}
-	return map[string]any{"content": content, "next": next, "more": next < last, "last": last, "forgotten": 0}
+	return map[string]any{"content": content, "next": next, "cursor": d.cursor(next), "more": next < last, "last": last, "forgotten": 0}
 }
 
 // serveEvents answers as the script says.

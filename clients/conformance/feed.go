@@ -94,6 +94,16 @@ func feeding() []testCase {
 			r.catchUp(len(events))
 			r.inOrder(events...)
 		}},
+		{"a failover, after which other events have the numbers of lost ones", func(r *run) {
+			r.daemon.change(func(d *daemon) { d.pageSize = 2 })
+			before := r.events(5)
+			r.catchUp(len(before))
+			r.lose(2)
+			after := r.events(3)
+			r.catchUp(len(after))
+			r.catchUp(0)
+			r.inOrder(slices.Concat(before, after)...)
+		}},
 		{"odd bodies in the feed", func(r *run) {
 			events := []*event{r.raw("text/plain", "no JSON"), r.raw("application/json", ""), r.event(`{"name":"Zoë 🦀"}`)}
 			r.catchUp(len(events))

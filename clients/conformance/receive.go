@@ -32,9 +32,15 @@ func (r *run) event(metadata string) *event {
 // raw makes an event with any body.
 func (r *run) raw(contentType, body string) *event {
 	r.last++
-	e := &event{id: fmt.Sprintf("evt_%d", r.last), sequence: r.last, kind: "PAYMENT_PAID", contentType: contentType, body: []byte(body)}
+	e := &event{id: fmt.Sprintf("evt_%d", r.last), sequence: r.last - r.lost, kind: "PAYMENT_PAID", contentType: contentType, body: []byte(body)}
 	r.daemon.change(func(d *daemon) { d.log = append(d.log, e) })
 	return e
+}
+
+// lose takes the last events from the feed, as a failover of Redis does. Later ones get their numbers.
+func (r *run) lose(count int) {
+	r.lost += int64(count)
+	r.daemon.change(func(d *daemon) { d.log = d.log[:len(d.log)-count] })
 }
 
 // forged makes an event that is not in the feed: nobody emitted it.

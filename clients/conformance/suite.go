@@ -125,7 +125,8 @@ type suite struct {
 	daemon   *daemon
 	program  *program // nil: it is not running
 	random   *rand.Rand
-	last     int64 // number of the last event
+	last     int64 // how many events were made
+	lost     int64 // how many of them the feed has lost: later ones have their numbers
 }
 
 func (s *suite) begin(ctx context.Context) (err error) {

@@ -228,6 +228,15 @@ func (c *chaos) cause(kind int) {
 	c.faults = append(c.faults, chaosFault{what, from, time.Now()})
 }
 
+// counts returns how often each fault was caused.
+func (c *chaos) counts() map[string]int {
+	n := map[string]int{}
+	for _, f := range c.faults {
+		n[f.what]++
+	}
+	return n
+}
+
 // restart ends replicas by a signal and starts them again.
 func (c *chaos) restart(by syscall.Signal, replicas ...int) {
 	c.t.Helper()

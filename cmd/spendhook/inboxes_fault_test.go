@@ -56,6 +56,7 @@ type inboxProgram struct {
 	env     []string
 	calm    atomic.Bool // the network loses nothing
 	kills   int
+	absent  time.Duration // how long it was away
 
 	mu  sync.Mutex
 	url string // where it listens; "": it does not run
@@ -142,7 +143,7 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 	}
 	co.emitBatch(done, 2) // says to each what it lacks
 	total := done + 2
-	t.Logf("%d events, %d faults of replicas and Redis", total, len(c.faults))
+	t.Logf("%d events; faults of replicas and Redis: %v", total, c.counts())
 	for _, p := range programs {
 		p.account(total)
 		p.kill()
@@ -298,16 +299,23 @@ func (p *inboxProgram) kill() {
 
 // fail kills the program now and then, until ctx ends. One that is away does not run between leave and back.
 func (p *inboxProgram) fail(ctx context.Context, leave, back <-chan struct{}) {
-	for pause.For(ctx, 3*time.Second+rand.N(6*time.Second)) {
-		p.kill()
+	for ctx.Err() == nil {
+		next, cancel := context.WithTimeout(ctx, 3*time.Second+rand.N(6*time.Second))
 		select {
 		case <-leave:
+			leave = nil
 			if p.away {
+				p.kill()
+				left := time.Now()
 				<-back
+				p.absent = time.Since(left)
+				p.start(p.t) //nolint:contextcheck // it outlives ctx
 			}
-		default:
+		case <-next.Done():
+			p.kill()
+			p.start(p.t) //nolint:contextcheck // it outlives ctx
 		}
-		p.start(p.t) //nolint:contextcheck // it outlives ctx
+		cancel()
 	}
 }
 
@@ -321,7 +329,10 @@ func (p *inboxProgram) account(total int) {
 		}
 	}
 	var ids []string
-	eventually(p.t, deliveryPatience, p.language+" has every event", func() bool {
+	if p.away && p.absent == 0 {
+		p.t.Errorf("%s was not away", p.language)
+	}
+	eventually(p.t, deliveryPatience+time.Duration(total)*5*time.Millisecond, p.language+" has every event", func() bool {
 		resp, err := http.Get(p.url + "/inbox")
 		if err != nil {
 			p.t.Fatal(err)
@@ -344,7 +355,7 @@ func (p *inboxProgram) account(total int) {
 			wrong++
 		}
 	}
-	p.t.Logf("%s: killed %d times; %d events to get, %d worked on, %d not exactly once, %d out of order", p.language, p.kills, len(want), len(ids), wrong, early)
+	p.t.Logf("%s: killed %d times, away for %s; %d events to get, %d worked on, %d not exactly once, %d out of order", p.language, p.kills, p.absent.Round(time.Second), len(want), len(ids), wrong, early)
 	if wrong > 0 || early > 0 || len(ids) != len(want) {
 		p.t.Errorf("%s has not exactly what it was to get", p.language)
 	}

@@ -5,6 +5,9 @@ package feed
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -16,6 +19,7 @@ import (
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/sequence"
+	"spendhook/internal/cursor"
 	"spendhook/subscribers"
 	"spendhook/subscribers/expression"
 	"spendhook/subscribers/registry"
@@ -45,9 +49,25 @@ func New(o Options) *Reader { return &Reader{Reader: o.Numbers, opts: o} }
 type Request struct {
 	Company, Subscriber uuid.UUID
 
-	After      int64 // the page begins after this number; 0: with the oldest stored event
-	Limit      int   // of items; positive
-	Signatures bool  // Items have the Headers of an attempt
+	After      int64  // the page begins after this number; 0: with the oldest stored event
+	Cursor     string // of the page before, in place of After; "": none
+	Limit      int    // of items; positive
+	Signatures bool   // Items have the Headers of an attempt
+
+	mark string // of the event of the number After; "": it is not known
+}
+
+// readCursor sets After and mark.
+func (q *Request) readCursor() (err error) {
+	if q.Cursor == "" {
+		return nil
+	}
+	number, mark, _ := strings.Cut(q.Cursor, "-")
+	if q.After, err = strconv.ParseInt(number, 10, 64); err != nil {
+		return cursor.ErrBad
+	}
+	q.mark = mark
+	return nil
 }
 
 // Gone says why an Item has no body.
@@ -72,11 +92,12 @@ type Item struct {
 }
 
 // Page is a part of a feed: the matching events with numbers after the request's After up to Next.
-// Forgotten is the number of events in that range whose numbers Redis has forgotten, although the history may have the
+// Cursor names the event of the number Next, so that a reader learns when another one has its number. Forgotten is the number of events in that range whose numbers Redis has forgotten, although the history may have the
 // events. More says that the company has events after Next. Last is the number of the company's last event, 0 without events.
 type Page struct {
 	Items     []Item
 	Next      int64
+	Cursor    string
 	Last      int64
 	More      bool
 	Forgotten int64
@@ -93,13 +114,17 @@ const (
 // Read reads the events that match the subscriber's current settings, even while it is
 // paused or disabled, in the order of their numbers. A compacted event is read from the history. If that has it not, or the
 // event is in the quarantine, it matches by its type alone: the filter needs the content, or may have ended the daemon. A
-// page may be short, even empty, and still have More. The error may be subscribers.ErrNotFound or sequence.ErrAhead.
+// page may be short, even empty, and still have More. The error may be subscribers.ErrNotFound, sequence.ErrAhead or
+// ErrChanged.
 func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 	sub, err := r.opts.Registry.Find(ctx, q.Company, q.Subscriber)
 	if err != nil {
 		return Page{}, err
 	}
-	f := &page{reader: r, request: q, sub: sub, Page: Page{Next: q.After}}
+	if err := q.readCursor(); err != nil {
+		return Page{}, err
+	}
+	f := &page{reader: r, request: q, sub: sub, mark: q.mark, Page: Page{Next: q.After}}
 	if sub.Locked != nil { // its event types cannot be read
 		return Page{}, sub.Unusable()
 	}
@@ -109,7 +134,7 @@ func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 		}
 	}
 	for more := true; more && !f.full; {
-		part, err := r.After(ctx, q.Company, f.Next)
+		part, err := f.after(ctx)
 		if err != nil {
 			return Page{}, err
 		}
@@ -120,8 +145,39 @@ func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 		f.More, f.Last = more, part.Last
 		f.full = f.full || f.Next-q.After >= maxEvents || f.read >= maxRead
 	}
+	f.Cursor = fmt.Sprintf("%d-%s", f.Next, f.mark)
 	return f.Page, nil
 }
+
+// ErrChanged means that Redis has lost events that were read, so that others have their numbers.
+var ErrChanged = errors.New("the events up to this cursor were lost, and others have their numbers")
+
+// after reads the events after the page so far. The first time, it also looks at the event of the cursor, which must be there
+// still unless it is past its retention.
+func (f *page) after(ctx context.Context) (sequence.Page, error) {
+	number, mark := f.Next, f.request.mark
+	f.request.mark = ""
+	if mark != "" {
+		number--
+	}
+	part, err := f.reader.After(ctx, f.request.Company, number)
+	switch {
+	case f.request.Cursor != "" && (errors.Is(err, sequence.ErrAhead) || err == nil && part.Last < f.Next):
+		return part, ErrChanged
+	case mark == "":
+		return part, err
+	}
+	if err == nil && len(part.Events) > 0 && part.Events[0].Sequence == f.Next {
+		if markOf(part.Events[0]) != mark {
+			err = ErrChanged
+		}
+		part.Events = part.Events[1:]
+	}
+	return part, err
+}
+
+// markOf tells events apart that have one number, one after the other: when the event was accepted.
+func markOf(e sequence.Event) string { return strconv.FormatInt(e.AcceptedAt.UnixMilli(), 10) }
 
 type page struct {
 	Page
@@ -133,6 +189,7 @@ type page struct {
 	bytes   int              // of the bodies on the page
 	read    int              // bytes of events that were read
 	full    bool
+	mark    string // of the event of the number Next; "": it is not known
 }
 
 // take adds a part of the events to the page. It stops early when the page is full, and
@@ -165,7 +222,10 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 		}
 		part.Events, sizes = part.Events[n:], sizes[n:]
 	}
-	f.advance(part.Through, false)
+	if part.Through > f.Next {
+		f.advance(part.Through, false)
+		f.mark = ""
+	}
 	return nil
 }
 
@@ -276,6 +336,7 @@ func (f *page) add(ctx context.Context, e sequence.Event, stored *events.Stored,
 		}
 	}
 	f.advance(e.Sequence, e.Compacted || stored != nil)
+	f.mark = markOf(e)
 	if matches {
 		f.bytes += len(item.Body)
 		f.Items = append(f.Items, item)

@@ -41,8 +41,8 @@ const (
 var errNoFeed = errors.New("the inbox has no feed")
 
 // CatchUp reads the feed from where the last reading ended, and works on the events that the inbox lacks. At an
-// error, such as one of Work, it stops; the next call begins with the event that failed. Deliveries may arrive
-// meanwhile.
+// error, such as one of Work, it stops; the next call reads the page of the event that failed again. Deliveries may
+// arrive meanwhile. If the daemon has lost events that were read, in a failover, it reads the feed from its start.
 func (i *Inbox[T]) CatchUp(ctx context.Context) (Progress, error) {
 	var p Progress
 	for {
@@ -81,20 +81,20 @@ func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more boo
 	if i.o.Feed == nil {
 		return false, errNoFeed
 	}
-	after, err := i.cursor(ctx)
+	cursor, err := i.cursor(ctx)
 	if err != nil {
 		return false, fmt.Errorf("read the cursor: %w", err)
 	}
-	limit, before := feedLimit, i.chain.reading()
-	answer, err := i.o.Feed.API.ReadSubscriberFeedWithResponse(ctx, i.o.Feed.Subscriber, &client.ReadSubscriberFeedParams{
-		CompanyUUID: i.o.Feed.Company, After: &after, Limit: &limit, Wait: &wait,
-	})
+	before := i.chain.reading()
+	page, err := i.read(ctx, cursor, wait)
+	if refusal, ok := errors.AsType[*client.Error](err); ok && refusal.Code == "FEED_CHANGED" && cursor != "" {
+		cursor = "" // other events have the numbers of lost ones: read all, of which most are known
+		if err = i.setCursor(ctx, cursor); err == nil {
+			page, err = i.read(ctx, cursor, wait)
+		}
+	}
 	if err != nil {
 		return false, fmt.Errorf("read the feed: %w", err)
-	}
-	page := answer.JSON200
-	if page == nil || page.Next < after || (page.More && page.Next == after) {
-		return false, errors.New("read the feed: the answer is not from a feed")
 	}
 	p.Forgotten += page.Forgotten
 	for _, e := range page.Content {
@@ -102,8 +102,8 @@ func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more boo
 			return false, fmt.Errorf("event %s: %w", e.ID, err)
 		}
 	}
-	if page.Next > after {
-		err = i.setCursor(ctx, page.Next)
+	if page.Cursor != cursor {
+		err = i.setCursor(ctx, page.Cursor)
 	}
 	if err == nil && !page.More {
 		i.chain.read(before, page.Next)
@@ -111,26 +111,46 @@ func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more boo
 	return page.More, err
 }
 
+// read asks for the page at a cursor; "": the first one.
+func (i *Inbox[T]) read(ctx context.Context, cursor, wait string) (*client.Feed, error) {
+	limit := feedLimit
+	params := client.ReadSubscriberFeedParams{CompanyUUID: i.o.Feed.Company, Limit: &limit, Wait: &wait}
+	if cursor == "" {
+		params.After = new(int64)
+	} else {
+		params.Cursor = &cursor
+	}
+	answer, err := i.o.Feed.API.ReadSubscriberFeedWithResponse(ctx, i.o.Feed.Subscriber, &params)
+	if err != nil {
+		return nil, err
+	}
+	page := answer.JSON200
+	if page == nil || page.Cursor == "" || (page.More && page.Cursor == cursor) {
+		return nil, errors.New("the answer is not from a feed")
+	}
+	return page, nil
+}
+
 func (i *Inbox[T]) take(ctx context.Context, e client.FeedEvent, p *Progress) error {
 	if e.Body == nil {
 		p.Gone++
 		return nil
 	}
-	added, err := i.once(ctx, newEvent(e.ID, e.Sequence, []byte(*e.Body)), e.Sequence)
+	added, err := i.once(ctx, newEvent(e.ID, e.Sequence, []byte(*e.Body)))
 	if added {
 		p.Missing++
 	}
 	return err
 }
 
-func (i *Inbox[T]) cursor(ctx context.Context) (after int64, err error) {
+func (i *Inbox[T]) cursor(ctx context.Context) (cursor string, err error) {
 	err = i.o.Store.Transaction(ctx, func(tx Transaction, _ T) error {
-		after, err = tx.Cursor(ctx)
+		cursor, err = tx.Cursor(ctx)
 		return err
 	})
-	return after, err
+	return cursor, err
 }
 
-func (i *Inbox[T]) setCursor(ctx context.Context, after int64) error {
-	return i.o.Store.Transaction(ctx, func(tx Transaction, _ T) error { return tx.SetCursor(ctx, after) })
+func (i *Inbox[T]) setCursor(ctx context.Context, cursor string) error {
+	return i.o.Store.Transaction(ctx, func(tx Transaction, _ T) error { return tx.SetCursor(ctx, cursor) })
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,12 +19,12 @@ import (
 	"spendhook/api/client"
 )
 
-// feedServer serves a feed in pages of two events.
+// feedServer serves a feed in pages of two events. A cursor has the number and the id of the last one.
 type feedServer struct {
-	mu     sync.Mutex
-	events []map[string]any
-	asked  []string // queries
-	gone   bool
+	mu      sync.Mutex
+	events  []map[string]any
+	asked   []string // queries
+	refusal string   // the code of every answer; "": none
 }
 
 func (f *feedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -30,15 +32,34 @@ func (f *feedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer f.mu.Unlock()
 	f.asked = append(f.asked, r.URL.RawQuery)
 	w.Header().Set("Content-Type", "application/json")
-	if f.gone {
-		w.WriteHeader(http.StatusBadRequest)
-		_, _ = w.Write([]byte(`{"code":"GONE"}`))
+	code, after := f.refusal, 0
+	if cursor := r.FormValue("cursor"); cursor != "" {
+		number, _, _ := strings.Cut(cursor, "-")
+		after, _ = strconv.Atoi(number)
+		if code == "" && f.cursor(after) != cursor {
+			code = "FEED_CHANGED"
+		}
+	}
+	if code != "" {
+		w.WriteHeader(http.StatusConflict)
+		_, _ = fmt.Fprintf(w, `{"code":%q}`, code)
 		return
 	}
-	after, _ := strconv.Atoi(r.FormValue("after"))
 	end := min(after+2, len(f.events))
 	content, _ := json.Marshal(f.events[after:end])
-	_, _ = fmt.Fprintf(w, `{"content":%s,"next":%d,"more":%v,"last":%d,"forgotten":0}`, content, end, end < len(f.events), len(f.events))
+	_, _ = fmt.Fprintf(w, `{"content":%s,"next":%d,"cursor":%q,"more":%v,"last":%d,"forgotten":0}`,
+		content, end, f.cursor(end), end < len(f.events), len(f.events))
+}
+
+// cursor is that of a page that ends with an event; "": there is no such event.
+func (f *feedServer) cursor(number int) string {
+	switch {
+	case number == 0:
+		return "0-"
+	case number > len(f.events):
+		return ""
+	}
+	return fmt.Sprintf("%d-%s", number, f.events[number-1]["id"])
 }
 
 func (f *feedServer) add(id string, body any) {
@@ -87,15 +108,98 @@ func TestCatchUp(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	server.asked = nil
-	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{}) || len(server.asked) != 1 || server.asked[0] != "after=6&limit=100&wait=0s" {
+	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{}) || len(server.asked) != 1 || server.asked[0] != "cursor=6-compacted&limit=100&wait=0s" {
 		t.Errorf("%+v, %v, asked %q", p, err, server.asked)
 	}
 	if w := b.deliver(t, "evt_4", "{}"); w.Code != http.StatusNoContent || len(b.worked) != 5 {
 		t.Errorf("a delivery of a known event: %d", w.Code)
 	}
-	server.gone = true
+	server.refusal = "GONE"
 	if _, err := b.CatchUp(t.Context()); err == nil {
 		t.Error("no error")
+	}
+}
+
+// After a failover, another event has the number of one that was lost: the inbox works on it, and on nothing twice.
+func TestCatchUpAfterEventsWereLost(t *testing.T) {
+	t.Parallel()
+	server, feed := newFeed(t)
+	b := newBox(t, &MemoryStore[any]{}, feed)
+	for _, id := range []string{"evt_1", "evt_2", "lost"} {
+		server.add(id, "{}")
+	}
+	if _, err := b.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server.events, server.asked = server.events[:2], nil
+	server.add("evt_3", "{}")
+	server.add("evt_4", "{}")
+	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Missing: 2}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	wantIDs(t, b, "evt_1", "evt_2", "lost", "evt_3", "evt_4")
+	wantAsked(t, server, "cursor=3-lost", "after=0", "cursor=2-evt_2")
+	if cursor, err := b.cursor(t.Context()); err != nil || cursor != "4-evt_4" {
+		t.Errorf("the cursor is %q, %v", cursor, err)
+	}
+}
+
+// A daemon that refuses even to begin again is no reason to ask again and again.
+func TestFeedThatIsAlwaysChanged(t *testing.T) {
+	t.Parallel()
+	server, feed := newFeed(t)
+	b := newBox(t, &MemoryStore[any]{}, feed)
+	server.add("evt_1", "{}")
+	if _, err := b.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server.refusal, server.asked = "FEED_CHANGED", nil
+	for _, want := range [][]string{{"cursor=1-evt_1", "after=0"}, {"after=0"}} { // the second call begins at the start
+		_, err := b.CatchUp(t.Context())
+		if refusal, ok := errors.AsType[*client.Error](err); !ok || refusal.Code != "FEED_CHANGED" {
+			t.Errorf("not reported: %v", err)
+		}
+		wantAsked(t, server, want...)
+	}
+}
+
+// wantAsked compares the places of the requests since the last call.
+func wantAsked(t *testing.T, server *feedServer, want ...string) {
+	t.Helper()
+	for n := range want {
+		want[n] += "&limit=100&wait=0s"
+	}
+	if !slices.Equal(server.asked, want) {
+		t.Errorf("asked %q, not %q", server.asked, want)
+	}
+	server.asked = nil
+}
+
+// The place in the feed stays as it is after an answer without one, or whose cursor leads to the same answer.
+func TestAnswersThatAreNotFromAFeed(t *testing.T) {
+	t.Parallel()
+	answer := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(answer))
+	}))
+	defer server.Close()
+	api, err := client.New(server.URL, client.Options{RetryFor: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBox(t, &MemoryStore[any]{}, &Feed{API: api})
+	if err := b.setCursor(t.Context(), "1-x"); err != nil {
+		t.Fatal(err)
+	}
+	for text, valid := range map[string]bool{
+		`{"next":1,"cursor":"1-x"}`: true, `{"next":1,"cursor":"1-x","more":true}`: false, `{"next":1}`: false, `{"next":1,"cursor":1}`: false,
+	} {
+		answer = text
+		_, err := b.page(t.Context(), "0s", &Progress{})
+		if cursor, _ := b.cursor(t.Context()); (err == nil) != valid || cursor != "1-x" {
+			t.Errorf("%s: cursor %q, %v", text, cursor, err)
+		}
 	}
 }
 
@@ -104,7 +208,7 @@ func TestFollow(t *testing.T) {
 	t.Parallel()
 	server, feed := newFeed(t)
 	b := newBox(t, &MemoryStore[any]{}, feed)
-	server.gone = true
+	server.refusal = "GONE"
 	b.fails = 2
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -113,7 +217,7 @@ func TestFollow(t *testing.T) {
 		waited = append(waited, failures)
 		if len(waited) == 3 {
 			server.mu.Lock()
-			server.gone = false
+			server.refusal = ""
 			server.mu.Unlock()
 			server.add("evt_1", "{}")
 			server.add("evt_2", "{}")

@@ -47,10 +47,10 @@ type Transaction interface {
 	// Add notes an event; false: it is known already. Two transactions with one id are not both told true,
 	// unless one of them is undone. sequence is 0 if it is unknown.
 	Add(ctx context.Context, id string, sequence int64) (added bool, err error)
-	// Cursor returns the number after which the feed is to be read; 0 at first.
-	Cursor(ctx context.Context) (int64, error)
-	// SetCursor moves the cursor, but not back.
-	SetCursor(ctx context.Context, after int64) error
+	// Cursor returns the text that SetCursor stored last; "" at first.
+	Cursor(ctx context.Context) (string, error)
+	// SetCursor replaces the cursor, which has at most 64 characters.
+	SetCursor(ctx context.Context, cursor string) error
 }
 
 // Options say what an Inbox does. Verifier, Store and Work are required.
@@ -139,7 +139,7 @@ func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, 
 	if text := e.challenge(); text != "" {
 		return http.StatusOK, text
 	}
-	added, err := i.once(r.Context(), e, 0)
+	added, err := i.once(r.Context(), e)
 	if err != nil {
 		i.o.Failed(fmt.Errorf("event %s: %w", e.ID, err))
 		return http.StatusInternalServerError, "try again later"
@@ -150,19 +150,13 @@ func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, 
 	return http.StatusNoContent, ""
 }
 
-// once works on an event unless it is known, and moves the cursor unless after is 0.
-func (i *Inbox[T]) once(ctx context.Context, e *Event, after int64) (added bool, err error) {
+// once works on an event unless it is known.
+func (i *Inbox[T]) once(ctx context.Context, e *Event) (added bool, err error) {
 	err = i.o.Store.Transaction(ctx, func(tx Transaction, work T) error {
 		if added, err = tx.Add(ctx, e.ID, e.Sequence); err != nil || !added {
 			return err
 		}
-		if err := i.o.Work(ctx, e, work); err != nil {
-			return err
-		}
-		if after == 0 {
-			return nil
-		}
-		return tx.SetCursor(ctx, after)
+		return i.o.Work(ctx, e, work)
 	})
 	return added && err == nil, err
 }

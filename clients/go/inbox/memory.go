@@ -10,7 +10,7 @@ import (
 type MemoryStore[T any] struct {
 	mu     sync.Mutex
 	ids    map[string]bool
-	cursor int64
+	cursor string
 }
 
 // Transaction implements Store.
@@ -36,7 +36,7 @@ func (s *MemoryStore[T]) Transaction(_ context.Context, do func(tx Transaction, 
 type memoryTransaction struct {
 	ids    map[string]bool // before it
 	added  []string
-	cursor int64
+	cursor string
 }
 
 func (tx *memoryTransaction) Add(_ context.Context, id string, _ int64) (bool, error) {
@@ -47,9 +47,9 @@ func (tx *memoryTransaction) Add(_ context.Context, id string, _ int64) (bool, e
 	return true, nil
 }
 
-func (tx *memoryTransaction) Cursor(context.Context) (int64, error) { return tx.cursor, nil }
+func (tx *memoryTransaction) Cursor(context.Context) (string, error) { return tx.cursor, nil }
 
-func (tx *memoryTransaction) SetCursor(_ context.Context, after int64) error {
-	tx.cursor = max(tx.cursor, after)
+func (tx *memoryTransaction) SetCursor(_ context.Context, cursor string) error {
+	tx.cursor = cursor
 	return nil
 }

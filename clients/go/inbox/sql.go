@@ -26,11 +26,11 @@ type SQLStore struct {
 // The statements of PostgreSQL and SQLite, which agree in all of this.
 const (
 	createInbox  = `CREATE TABLE IF NOT EXISTS spendhook_inbox (id VARCHAR(255) PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL)`
-	createCursor = `CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, after BIGINT NOT NULL)`
+	createCursor = `CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, position VARCHAR(64) NOT NULL)`
 	insertEvent  = `INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES ($1, $2, $3) ON CONFLICT (id) DO NOTHING`
-	selectCursor = `SELECT after FROM spendhook_cursor WHERE feed = $1`
-	upsertCursor = `INSERT INTO spendhook_cursor (feed, after) VALUES ($1, $2)
-		ON CONFLICT (feed) DO UPDATE SET after = excluded.after WHERE spendhook_cursor.after < excluded.after`
+	selectCursor = `SELECT position FROM spendhook_cursor WHERE feed = $1`
+	upsertCursor = `INSERT INTO spendhook_cursor (feed, position) VALUES ($1, $2)
+		ON CONFLICT (feed) DO UPDATE SET position = excluded.position`
 	deleteEvents = `DELETE FROM spendhook_inbox WHERE received_at < $1`
 )
 
@@ -92,16 +92,16 @@ func (t *sqlTransaction) Add(ctx context.Context, id string, sequence int64) (bo
 	return rows == 1, err
 }
 
-func (t *sqlTransaction) Cursor(ctx context.Context) (after int64, err error) {
-	err = t.tx.QueryRowContext(ctx, selectCursor, t.feed()).Scan(&after)
+func (t *sqlTransaction) Cursor(ctx context.Context) (cursor string, err error) {
+	err = t.tx.QueryRowContext(ctx, selectCursor, t.feed()).Scan(&cursor)
 	if errors.Is(err, sql.ErrNoRows) {
-		return 0, nil
+		return "", nil
 	}
-	return after, err
+	return cursor, err
 }
 
-func (t *sqlTransaction) SetCursor(ctx context.Context, after int64) error {
-	if _, err := t.tx.ExecContext(ctx, upsertCursor, t.feed(), after); err != nil {
+func (t *sqlTransaction) SetCursor(ctx context.Context, cursor string) error {
+	if _, err := t.tx.ExecContext(ctx, upsertCursor, t.feed(), cursor); err != nil {
 		return fmt.Errorf("move the cursor: %w", err)
 	}
 	return nil

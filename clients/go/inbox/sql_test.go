@@ -107,17 +107,17 @@ func testSameTime(t *testing.T, s *SQLStore) {
 func testFeeds(t *testing.T, s *SQLStore) {
 	t.Helper()
 	other := &SQLStore{DB: s.DB, Feed: "other"}
-	for store, after := range map[*SQLStore]int64{s: 3, other: 9} {
-		err := store.Transaction(t.Context(), func(tx Transaction, _ *sql.Tx) error { return tx.SetCursor(t.Context(), after) })
+	for store, cursor := range map[*SQLStore]string{s: "3-x", other: "9-x"} {
+		err := store.Transaction(t.Context(), func(tx Transaction, _ *sql.Tx) error { return tx.SetCursor(t.Context(), cursor) })
 		if err != nil {
 			t.Error(err)
 		}
 	}
-	for store, want := range map[*SQLStore]int64{s: 3, other: 9} {
+	for store, want := range map[*SQLStore]string{s: "3-x", other: "9-x"} {
 		err := store.Transaction(t.Context(), func(tx Transaction, _ *sql.Tx) error {
-			after, err := tx.Cursor(t.Context())
-			if after != want {
-				t.Errorf("%d, not %d", after, want)
+			cursor, err := tx.Cursor(t.Context())
+			if cursor != want {
+				t.Errorf("%q, not %q", cursor, want)
 			}
 			return err
 		})

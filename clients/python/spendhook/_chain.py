@@ -46,7 +46,9 @@ class Chain:
             return self._up_to
 
     def read(self, before: int, up_to: int) -> None:
-        """Notes that the feed was read up to a number. `before` is higher only after a wrong number in a delivery."""
+        """Notes that the feed was read up to a number. `before` is higher only after a wrong number in a delivery, or
+        when the feed has lost events.
+        """
         with self._changed:
             if before > up_to:
                 self._up_to = up_to

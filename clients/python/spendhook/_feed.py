@@ -25,12 +25,13 @@ class FeedEvent:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of the feed. `next` is the number after which the next page begins, and `more` says that it is there.
-    `forgotten` is the number of events that the daemon no longer keeps.
+    """A page of the feed. `next` is the number up to which it goes, and `cursor` is where the next page begins; `more`
+    says that it is there. `forgotten` is the number of events that the daemon no longer keeps.
     """
 
     events: list[FeedEvent]
     next: int
+    cursor: str
     more: bool
     forgotten: int
 
@@ -60,18 +61,22 @@ class Feed:
         self._path = f"/api/v1/subscribers/{urllib.parse.quote(subscriber, safe='')}/feed"
         self._query = {"limit": str(limit)} | ({"companyUuid": company} if company else {})
 
-    def read(self, after: int, wait: int = 0) -> Page:
-        """Returns the events after a number. If there are none, the daemon waits for one up to `wait` seconds, 30 at
-        most. Raises ApiError or ConnectionFailed.
+    def read(self, cursor: str, wait: int = 0) -> Page:
+        """Returns the events after the cursor of a page, or the oldest ones if it is "". If there are none, the daemon
+        waits for one up to `wait` seconds, 30 at most. Raises ApiError or ConnectionFailed.
         """
-        query = {**self._query, "after": str(after), "wait": f"{wait}s"}
+        place = {"cursor": cursor} if cursor else {"after": "0"}
+        query = {**self._query, **place, "wait": f"{wait}s"}
         document = self._api.call("GET", self._path, query=query, timeout=wait + _PATIENCE, max_size=_MAX_PAGE)
         try:
             events = [_event(item) for item in document["content"]]
-            page = Page(events, int(document["next"]), bool(document["more"]), int(document.get("forgotten", 0)))
+            forgotten = int(document.get("forgotten", 0))
+            page = Page(events, int(document["next"]), document["cursor"], bool(document["more"]), forgotten)
+            if not isinstance(page.cursor, str):
+                raise TypeError
         except (AttributeError, KeyError, TypeError, ValueError):
             raise ApiError(200, "", "the answer is not from a feed") from None
-        if page.next < after or (page.more and page.next == after):
+        if page.more and page.cursor == cursor:
             raise ApiError(200, "", "the feed does not go on")
         return page
 

@@ -120,8 +120,9 @@ class Inbox(Generic[T]):
     def catch_up(self) -> Progress:
         """Reads the feed from where the last reading ended, and works on the events that the inbox lacks.
 
-        It stops at the first error, such as one of the work, and raises it. The next call begins with the event that
-        failed, so nothing is skipped. Deliveries may arrive meanwhile.
+        It stops at the first error, such as one of the work, and raises it. The next call reads the page of that event
+        again, so nothing is skipped. Deliveries may arrive meanwhile. If the daemon's Redis has lost events in a
+        failover, so that others have their numbers, it reads from the start by itself.
         """
         progress = Progress()
         while True:
@@ -180,30 +181,38 @@ class Inbox(Generic[T]):
         if self._feed is None:
             raise ValueError("the inbox has no feed")
         with self._store.transaction() as transaction:
-            after = transaction.cursor()
+            cursor = transaction.cursor()
         before = self._chain.reading()
-        page = self._feed.read(after, wait)
+        try:
+            page = self._feed.read(cursor, wait)
+        except ApiError as error:
+            if error.code != "FEED_CHANGED":
+                raise
+            cursor = ""  # other events may have the numbers of those that were read
+            self._set_cursor(cursor)
+            page = self._feed.read(cursor, wait)
         missing, gone = progress.missing, progress.gone
         for item in page.events:
             if item.body is None:
                 gone += 1
-            elif self._once(read_event(item.id, item.sequence, item.body), item.sequence):
+            elif self._once(read_event(item.id, item.sequence, item.body)):
                 missing += 1
-        if page.next > after:
-            with self._store.transaction() as transaction:
-                transaction.set_cursor(page.next)
+        if page.cursor != cursor:
+            self._set_cursor(page.cursor)
         if not page.more:
             self._chain.read(before, page.next)
         return page, Progress(missing, gone, progress.forgotten + page.forgotten)
 
-    def _once(self, event: Event, cursor: int | None = None) -> bool:
-        """Works on an event and moves the cursor, unless the event is known."""
+    def _set_cursor(self, cursor: str) -> None:
+        with self._store.transaction() as transaction:
+            transaction.set_cursor(cursor)
+
+    def _once(self, event: Event) -> bool:
+        """Works on an event, unless it is known."""
         with self._store.transaction() as transaction:
             if not transaction.add(event.id, event.sequence):
                 return False
             self._work(event, transaction.work)
-            if cursor is not None:
-                transaction.set_cursor(cursor)
         return True
 
 

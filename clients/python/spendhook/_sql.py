@@ -17,14 +17,14 @@ _FORGET = "DELETE FROM spendhook_inbox WHERE received_at < {}"
 _CREATE = (
     "CREATE TABLE IF NOT EXISTS spendhook_inbox"
     " (id VARCHAR(255) PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, after BIGINT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, position VARCHAR(64) NOT NULL)",
 )
 # The insertion comes first, and nobody looks whether the id is there: the unique key decides between two processes.
 _ADD = "INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES ({}, {}, {}) ON CONFLICT (id) DO NOTHING"
-_CURSOR = "SELECT after FROM spendhook_cursor WHERE feed = {}"
+_CURSOR = "SELECT position FROM spendhook_cursor WHERE feed = {}"
 _SET_CURSOR = (
-    "INSERT INTO spendhook_cursor (feed, after) VALUES ({}, {})"
-    " ON CONFLICT (feed) DO UPDATE SET after = excluded.after WHERE spendhook_cursor.after < excluded.after"
+    "INSERT INTO spendhook_cursor (feed, position) VALUES ({}, {})"
+    " ON CONFLICT (feed) DO UPDATE SET position = excluded.position"
 )
 
 
@@ -142,13 +142,13 @@ class _SqlTransaction:
     def add(self, id: str, sequence: int | None) -> bool:
         return self._store._execute(self.work, _ADD, id, sequence, int(self._store._now())) == 1
 
-    def cursor(self) -> int:
+    def cursor(self) -> str:
         self._store._execute(self.work, _CURSOR, self._store._feed)
         row = self.work.fetchone()
-        return int(row[0]) if row else 0
+        return str(row[0]) if row else ""
 
-    def set_cursor(self, after: int) -> None:
-        self._store._execute(self.work, _SET_CURSOR, self._store._feed, after)
+    def set_cursor(self, cursor: str) -> None:
+        self._store._execute(self.work, _SET_CURSOR, self._store._feed, cursor)
 
 
 class _Turns:

@@ -22,11 +22,11 @@ class Transaction(Protocol[T_co]):
         of them is undone.
         """
 
-    def cursor(self) -> int:
-        """Returns the number after which the feed is to be read; 0 at first."""
+    def cursor(self) -> str:
+        """Returns the place in the feed, a text of at most 64 characters; "" at first."""
 
-    def set_cursor(self, after: int) -> None:
-        """Moves the cursor, but not back."""
+    def set_cursor(self, cursor: str) -> None:
+        """Replaces the cursor."""
 
 
 class Store(Protocol[T_co]):
@@ -42,25 +42,25 @@ class MemoryStore:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ids: set[str] = set()
-        self._after = 0
+        self._place = ""
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction[None]]:
         """Implements Store."""
         with self._lock:
-            transaction = _MemoryTransaction(self._ids, self._after)
+            transaction = _MemoryTransaction(self._ids, self._place)
             yield transaction
             self._ids |= transaction.added
-            self._after = transaction.after
+            self._place = transaction.place
 
 
 class _MemoryTransaction:
     work = None
 
-    def __init__(self, known: set[str], after: int) -> None:
+    def __init__(self, known: set[str], place: str) -> None:
         self.known = known
         self.added: set[str] = set()
-        self.after = after
+        self.place = place
 
     def add(self, id: str, sequence: int | None) -> bool:
         if id in self.known or id in self.added:
@@ -68,8 +68,8 @@ class _MemoryTransaction:
         self.added.add(id)
         return True
 
-    def cursor(self) -> int:
-        return self.after
+    def cursor(self) -> str:
+        return self.place
 
-    def set_cursor(self, after: int) -> None:
-        self.after = max(self.after, after)
+    def set_cursor(self, cursor: str) -> None:
+        self.place = cursor

@@ -32,15 +32,17 @@ from spendhook._inbox import _pause
 from support import SECRET, Clock, Server, delivery, event_body, reply
 
 UNAVAILABLE = (503, {"Content-Type": "application/problem+json"}, b'{"code":"UNAVAILABLE","detail":"later"}')
+CHANGED = (409, {"Content-Type": "application/problem+json"}, b'{"code":"FEED_CHANGED","detail":"lost"}')
 
 
 class Daemon:
-    """A daemon that has a feed."""
+    """A daemon that has a feed. A cursor names the event of its number, as that of the real one does."""
 
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.page_size = 2
         self.failures = 0
+        self.failure = UNAVAILABLE
         self.queries: list[dict[str, str]] = []
         self.server = Server(self.answer)
 
@@ -54,11 +56,18 @@ class Daemon:
         self.queries.append(query)
         if self.failures:
             self.failures -= 1
-            return UNAVAILABLE
-        after = int(query["after"])
+            return self.failure
+        after = int((query.get("cursor") or query["after"]).partition("-")[0])
+        if query.get("cursor", self.cursor(after)) != self.cursor(after):
+            return CHANGED
         content = self.events[after : after + self.page_size]
         following = after + len(content)
-        return reply({"content": content, "next": following, "more": following < len(self.events), "forgotten": 1})
+        more = following < len(self.events)
+        page = {"content": content, "next": following, "cursor": self.cursor(following), "more": more, "forgotten": 1}
+        return reply(page)
+
+    def cursor(self, number: int) -> str:
+        return f"{number}-{self.events[number - 1]['id'] if 0 < number <= len(self.events) else ''}"
 
 
 class InboxTest(unittest.TestCase):
@@ -89,9 +98,12 @@ class InboxTest(unittest.TestCase):
         with self.store.transaction() as transaction:
             return [id for (id,) in transaction.work.execute("SELECT id FROM worked ORDER BY rowid")]
 
-    def cursor(self) -> int:
+    def cursor(self) -> str:
         with self.store.transaction() as transaction:
             return transaction.cursor()
+
+    def places(self) -> list[tuple[str | None, str | None]]:
+        return [(query.get("after"), query.get("cursor")) for query in self.daemon.queries]
 
     def test_a_delivery_is_worked_on_once(self) -> None:
         for _ in range(3):
@@ -212,7 +224,7 @@ class InboxTest(unittest.TestCase):
         self.assertEqual(self.seen[1].sequence, 1)
         self.assertEqual(self.inbox.handle(delivery("a")).status, 204)
         self.assertEqual(self.inbox.catch_up(), Progress(forgotten=1))
-        self.assertEqual([query["after"] for query in self.daemon.queries], ["0", "2", "4", "5"])
+        self.assertEqual(self.places(), [("0", None), (None, "2-b"), (None, "4-d"), (None, "5-e")])
         self.assertEqual(self.worked(), ["b", "a", "c", "d", "e"])
         _, path, headers, _ = self.daemon.server.requests[0]
         self.assertTrue(path.startswith("/api/v1/subscribers/a%2Fb/feed?limit=2&"), path)
@@ -220,28 +232,58 @@ class InboxTest(unittest.TestCase):
 
     def test_failed_work_stops_catching_up_before_the_event(self) -> None:
         self.daemon.add("a", "b", "c", "d")
-        self.failing = {"c"}
+        self.failing = {"d"}
         with self.assertRaisesRegex(RuntimeError, "on purpose"):
             self.inbox.catch_up()
-        self.assertEqual((self.worked(), self.cursor()), (["a", "b"], 2))
+        self.assertEqual((self.worked(), self.cursor()), (["a", "b", "c"], "2-b"))
         self.failing = set()
-        self.assertEqual(self.inbox.catch_up().missing, 2)
-        self.assertEqual((self.worked(), self.cursor()), (["a", "b", "c", "d"], 4))
+        self.assertEqual(self.inbox.catch_up().missing, 1)
+        self.assertEqual((self.worked(), self.cursor()), (["a", "b", "c", "d"], "4-d"))
+
+    def test_a_feed_that_has_lost_events_is_read_from_the_start(self) -> None:
+        self.daemon.add("a", "b", "c", "d", "e")
+        self.inbox.catch_up()
+        worked = ["a", "b", "c", "d", "e"]
+        for kept, ids, last in ((4, "w", "5-w"), (3, "x", "4-x"), (3, "yz", "5-z")):  # as many, fewer, more
+            with self.subTest(ids):
+                del self.daemon.events[kept:], self.daemon.queries[:]
+                self.daemon.add(*ids)
+                self.assertEqual(self.inbox.catch_up().missing, len(ids))
+                worked += ids
+                self.assertEqual((self.worked(), self.cursor()), (worked, last))
+                self.assertEqual(self.places()[1:3], [("0", None), (None, "2-b")])
+                self.assertEqual(self.inbox._chain.reading(), len(self.daemon.events))
+        self.assertEqual([event.id for event in self.seen], worked)
+
+    def test_a_feed_that_changes_always_is_an_error(self) -> None:
+        self.daemon.add("a", "b", "c")
+        self.inbox.catch_up()
+        self.daemon.failure, self.daemon.failures = CHANGED, 100
+        for places in ([(None, "3-c"), ("0", None)], [("0", None), ("0", None)]):
+            self.daemon.queries.clear()
+            with self.assertRaisesRegex(ApiError, "409 FEED_CHANGED"):
+                self.inbox.catch_up()
+            self.assertEqual((self.places(), self.cursor()), (places, ""))
+        self.daemon.failures = 0
+        self.assertEqual(self.inbox.catch_up().missing, 0)
+        self.assertEqual((self.worked(), self.cursor()), (["a", "b", "c"], "3-c"))
 
     def test_events_without_a_body_are_passed_over_and_counted(self) -> None:
         self.daemon.add("a")
         self.daemon.add("b", gone="COMPACTED", body="")
         self.daemon.add("c", body=None)
         self.assertEqual(self.inbox.catch_up(), Progress(missing=1, gone=2, forgotten=2))
-        self.assertEqual((self.worked(), self.cursor()), (["a"], 3))
+        self.assertEqual((self.worked(), self.cursor()), (["a"], "3-c"))
 
     def test_answers_that_are_not_from_a_feed(self) -> None:
-        page = {"content": [], "next": 0, "more": False}
+        page = {"content": [], "next": 0, "cursor": "0-", "more": False}
         for answer in (
             [],
             {},
-            {**page, "next": -1},
             {**page, "more": True},
+            {**page, "cursor": None},
+            {**page, "cursor": 5},
+            {"content": [], "next": 0, "more": False},
             {**page, "content": [5]},
             {**page, "next": None},
         ):

@@ -309,8 +309,8 @@ export interface paths {
          *     depend on whether the event was delivered, nor on whether the subscriber is paused or disabled. An event whose delivery
          *     was cancelled is named without its body (`gone`). Reading changes nothing, so several clients may read at once, each from its own position.
          *
-         *     Begin with `after=0`, or with the number of the last event that you have, and continue with `after` = `next`. So every
-         *     matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
+         *     Begin with `after=0`, or with the number of the last event that you have, and continue with `cursor`, which is in each
+         *     answer. So every matching event is read once, except those that are past their retention or cannot be read; `forgotten` counts these. `next` also
          *     moves past events that do not match. While `more` is true, read on at once, also after an empty page: a page
          *     ends at `limit` events, at 4 MiB, or after about 1,000 examined events. When `more` is false, send `wait`: the
          *     answer then comes with the next matching event, or at the end of that time. At most 16 requests of a company may wait
@@ -2565,9 +2565,11 @@ export interface components {
             content: components["schemas"]["FeedEvent"][];
             /**
              * Format: int64
-             * @description The `after` of the next request.
+             * @description The number up to which the page goes.
              */
             next: number;
+            /** @description The `cursor` of the next request. Keep it as it is. */
+            cursor: string;
             /**
              * Format: int64
              * @description The number of the company's last event, 0 before the first. As `after`, it skips all existing events.
@@ -5485,6 +5487,11 @@ export interface operations {
                 companyUuid?: components["parameters"]["CompanyUuid"];
                 /** @description Read the events after this number; 0 begins with the oldest event that is stored. A number beyond the last event of the company is refused with 400. */
                 after?: number;
+                /**
+                 * @description The `cursor` of the page before, in place of `after`. The answer is 409 `FEED_CHANGED` if Redis has lost events that
+                 *     were read since, in a failover, so that others have their numbers.
+                 */
+                cursor?: string;
                 /** @description The maximum number of events in the page. */
                 limit?: number;
                 /** @description How long to wait for an event, from 0s to 30s. */
@@ -5522,6 +5529,7 @@ export interface operations {
                      *         }
                      *       ],
                      *       "next": 18,
+                     *       "cursor": "18-1795201200412",
                      *       "last": 18,
                      *       "more": false,
                      *       "forgotten": 0
@@ -5535,6 +5543,7 @@ export interface operations {
             403: components["responses"]["Forbidden"];
             404: components["responses"]["NotFound"];
             406: components["responses"]["NotAcceptable"];
+            409: components["responses"]["Conflict"];
             429: components["responses"]["TooManyRequests"];
             431: components["responses"]["HeadersTooLarge"];
             500: components["responses"]["InternalError"];

@@ -22,8 +22,10 @@ export interface FeedEvent {
 /** A page of the feed. */
 export interface FeedPage {
   events: FeedEvent[];
-  /** The number after which the next page begins. */
+  /** The number up to which the page goes. */
   next: number;
+  /** Where the next page begins. */
+  cursor: string;
   /** Whether the next page is there already. */
   more: boolean;
   /** The number of events that the daemon no longer keeps, whether they are for this subscriber or not. */
@@ -47,27 +49,30 @@ export class Feed {
   }
 
   /**
-   * Returns the events after a number. If there are none, the daemon waits for one, for `wait` seconds, 30 at most. It
-   * throws ApiError or ConnectionFailed, and the reason of the signal if that is aborted.
+   * Returns the events after the cursor of a page; "" begins with the oldest event. If there are none, the daemon waits for
+   * one, for `wait` seconds, 30 at most. It throws ApiError or ConnectionFailed, and the reason of the signal if that is
+   * aborted. The ApiError FEED_CHANGED says that the cursor is void: read from the start.
    */
-  async read(after: number, wait = 0, signal?: AbortSignal): Promise<FeedPage> {
+  async read(cursor: string, wait = 0, signal?: AbortSignal): Promise<FeedPage> {
     const url = this.#access.address(this.#path);
-    url.search = new URLSearchParams({ ...this.#query, after: String(after), wait: `${wait}s` }).toString();
+    const place = cursor ? { cursor } : { after: "0" };
+    url.search = new URLSearchParams({ ...this.#query, ...place, wait: `${wait}s` }).toString();
     const answer = await this.#access.send({ method: "GET", url, timeout: wait * 1000 + patience, maxSize: maxPage, signal });
     const page = readPage(parseJson(answer.body));
     // A page that does not lead on would be read for ever.
-    if (!page || page.next < after || (page.more && page.next === after)) throw notTheApi(answer);
+    if (!page || (page.more && page.cursor === cursor)) throw notTheApi(answer);
     return page;
   }
 }
 
 function readPage(value: unknown): FeedPage | null {
   const document = asObject(value);
-  const { content, next, more, forgotten } = document ?? {};
+  const { content, next, cursor, more, forgotten } = document ?? {};
   if (!Array.isArray(content) || !Number.isSafeInteger(next) || typeof more !== "boolean") return null;
+  if (typeof cursor !== "string" || !cursor) return null;
   const events = content.map(readItem);
   if (!events.every((event) => event !== null)) return null;
-  return { events, next: next as number, more, forgotten: typeof forgotten === "number" ? forgotten : 0 };
+  return { events, next: next as number, cursor, more, forgotten: typeof forgotten === "number" ? forgotten : 0 };
 }
 
 function readItem(value: unknown): FeedEvent | null {

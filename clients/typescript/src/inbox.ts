@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Chain } from "./chain.js";
 import { ApiError, InvalidMessage, KeysUnavailable } from "./errors.js";
 import { challengeOf, numberOf, readEvent, type WebhookEvent } from "./event.js";
-import type { Feed, FeedEvent } from "./feed.js";
+import type { Feed, FeedEvent, FeedPage } from "./feed.js";
 import { Fields, maxBody, type WebhookRequest, type WebhookResponse } from "./request.js";
 import type { Store } from "./store.js";
 import type { Verifier } from "./verifier.js";
@@ -95,8 +95,9 @@ export class Inbox<T> {
 
   /**
    * Reads the feed from where the last reading ended, to its end, and works on the events that the inbox lacks. At an
-   * error, such as one of the work, it stops and throws; the next call begins with the event that failed, so none is
-   * skipped. Deliveries may arrive meanwhile.
+   * error, such as one of the work, it stops and throws; the next call begins with the page that failed, so no event is
+   * skipped. If Redis has lost events that were read, it reads the feed from the start, and knows most events by their ids.
+   * Deliveries may arrive meanwhile.
    */
   async catchUp({ signal }: { signal?: AbortSignal } = {}): Promise<Progress> {
     const progress: Progress = { missing: 0, gone: 0, forgotten: 0 };
@@ -146,19 +147,27 @@ export class Inbox<T> {
     }
   }
 
-  /** Reads a page and works on it. Returns whether there is another one. */
+  /** Reads a page and works on it. Returns whether to read on at once. */
   async #page(wait: number, progress: Progress, signal?: AbortSignal): Promise<boolean> {
     const { feed, store } = this.#options;
     if (!feed) throw new TypeError("the inbox has no feed");
-    const after = await store.transaction((transaction) => transaction.cursor());
+    const cursor = await store.transaction((transaction) => transaction.cursor());
+    const setCursor = (next: string) => store.transaction((transaction) => transaction.setCursor(next));
     const before = this.#chain.reading();
-    const page = await feed.read(after, wait, signal);
+    let page: FeedPage;
+    try {
+      page = await feed.read(cursor, wait, signal);
+    } catch (error) {
+      if (!cursor || !(error instanceof ApiError) || error.code !== "FEED_CHANGED") throw error;
+      await setCursor(""); // other events have the numbers of those that Redis has lost
+      return true;
+    }
     progress.forgotten += page.forgotten;
     for (const item of page.events) {
       signal?.throwIfAborted();
       await this.#take(item, progress);
     }
-    if (page.next > after) await store.transaction((transaction) => transaction.setCursor(page.next));
+    if (page.cursor !== cursor) await setCursor(page.cursor);
     if (!page.more) this.#chain.read(before, page.next);
     return page.more;
   }
@@ -169,7 +178,7 @@ export class Inbox<T> {
       return;
     }
     try {
-      if (await this.#once(readEvent(id, sequence, body), sequence)) progress.missing++;
+      if (await this.#once(readEvent(id, sequence, body))) progress.missing++;
     } catch (error) {
       throw new Error(`event ${id}: ${messageOf(error)}`, { cause: error });
     }
@@ -184,12 +193,11 @@ export class Inbox<T> {
     return { status: 200, body: "", headers: { allow: "POST", "webhook-allowed-origin": origin, "webhook-allowed-rate": "*" } };
   }
 
-  /** Works on an event, and moves the cursor, unless the event is known. */
-  #once(event: WebhookEvent, cursor?: number): Promise<boolean> {
+  /** Works on an event unless it is known. */
+  #once(event: WebhookEvent): Promise<boolean> {
     return this.#options.store.transaction(async (transaction) => {
       if (!(await transaction.add(event.id, event.sequence))) return false;
       await this.#options.work(event, transaction.work);
-      if (cursor !== undefined) await transaction.setCursor(cursor);
       return true;
     });
   }

@@ -19,13 +19,13 @@ export interface SqlStoreOptions {
 
 const tables = `
   CREATE TABLE IF NOT EXISTS spendhook_inbox (id VARCHAR(255) PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL);
-  CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, after BIGINT NOT NULL);`;
+  CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, position VARCHAR(64) NOT NULL);`;
 
 // The insertion does not look first whether the id is there: the unique key decides.
 const insertEvent = "INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING";
-const selectCursor = "SELECT after FROM spendhook_cursor WHERE feed = ?";
-const upsertCursor = `INSERT INTO spendhook_cursor (feed, after) VALUES (?, ?)
-  ON CONFLICT (feed) DO UPDATE SET after = excluded.after WHERE spendhook_cursor.after < excluded.after`;
+const selectCursor = "SELECT position FROM spendhook_cursor WHERE feed = ?";
+const upsertCursor = `INSERT INTO spendhook_cursor (feed, position) VALUES (?, ?)
+  ON CONFLICT (feed) DO UPDATE SET position = excluded.position`;
 const deleteEvents = "DELETE FROM spendhook_inbox WHERE received_at < ?";
 
 const busy = 5; // SQLITE_BUSY
@@ -112,8 +112,8 @@ export class SqlStore implements Store<DatabaseSync> {
     return {
       work: this.#db,
       add: (id, sequence) => this.#statement(insertEvent).run(id, sequence, this.#seconds()).changes === 1,
-      cursor: () => Number(this.#statement(selectCursor).get(this.#feed)?.["after"] ?? 0),
-      setCursor: (after) => void this.#statement(upsertCursor).run(this.#feed, after),
+      cursor: () => String(this.#statement(selectCursor).get(this.#feed)?.["position"] ?? ""),
+      setCursor: (cursor) => void this.#statement(upsertCursor).run(this.#feed, cursor),
     };
   }
 

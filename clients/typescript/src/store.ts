@@ -9,10 +9,10 @@ export interface Transaction<T> {
    * undone. The sequence is null if it is unknown.
    */
   add(id: string, sequence: number | null): boolean | Promise<boolean>;
-  /** Returns the number after which the feed is to be read; 0 at first. */
-  cursor(): number | Promise<number>;
-  /** Moves the cursor, but not back. */
-  setCursor(after: number): void | Promise<void>;
+  /** Returns the place from which the feed is to be read; "" at first. */
+  cursor(): string | Promise<string>;
+  /** Replaces the cursor, which has at most 64 characters. */
+  setCursor(cursor: string): void | Promise<void>;
 }
 
 /**
@@ -31,7 +31,7 @@ export interface Store<T> {
 export class MemoryStore implements Store<undefined> {
   readonly #turns = new Turns();
   readonly #ids = new Set<string>();
-  #cursor = 0;
+  #cursor = "";
 
   /** Calls a function, and then makes its changes unless it failed. */
   transaction<R>(fn: (transaction: Transaction<undefined>) => R | Promise<R>): Promise<R> {
@@ -42,7 +42,7 @@ export class MemoryStore implements Store<undefined> {
         work: undefined,
         add: (id) => !this.#ids.has(id) && !added.has(id) && !!added.add(id),
         cursor: () => cursor,
-        setCursor: (after) => void (cursor = Math.max(cursor, after)),
+        setCursor: (next) => void (cursor = next),
       });
       for (const id of added) this.#ids.add(id);
       this.#cursor = cursor;

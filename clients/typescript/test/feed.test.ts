@@ -12,11 +12,12 @@ interface Item {
   body?: string;
 }
 
-/** Serves a feed of events, and makes an inbox that reads it. */
+/** Serves a feed of events, and makes an inbox that reads it. A cursor is the number and the id of an event. */
 async function made(t: TestContext, events: Item[]) {
   const state = {
     status: [] as number[],
     requests: [] as URLSearchParams[],
+    changed: false,
     fail: "",
     worked: [] as string[],
     reported: [] as string[],
@@ -27,14 +28,18 @@ async function made(t: TestContext, events: Item[]) {
     assert.equal(url.pathname, "/base/api/v1/subscribers/s-1/feed");
     assert.equal(request.headers.authorization, "Bearer t");
     state.requests.push(url.searchParams);
-    const status = state.status.shift() ?? 200;
-    const rest = events.filter(({ sequence }) => sequence > Number(url.searchParams.get("after")));
+    const cursor = url.searchParams.get("cursor");
+    assert.equal(url.searchParams.get("after"), cursor === null ? "0" : null);
+    const place = Number.parseInt(cursor ?? "0");
+    const changed = state.changed || (!!place && !events.some((event) => cursorOf(event) === cursor));
+    const status = state.status.shift() ?? (changed ? 409 : 200);
+    const rest = events.filter(({ sequence }) => sequence > place);
     const content = rest.slice(0, 2);
-    const next = content.at(-1)?.sequence ?? Number(url.searchParams.get("after"));
+    const last = content.at(-1);
+    const reached = { next: last?.sequence ?? place, cursor: last ? cursorOf(last) : (cursor ?? "0-") };
+    const page = { content, ...reached, more: rest.length > 2, last: 9, forgotten: 1 };
     response.writeHead(status, { "content-type": "application/json" });
-    response.end(
-      JSON.stringify(status === 200 ? { content, next, more: rest.length > 2, last: 9, forgotten: 1 } : { code: "UNAVAILABLE" }),
-    );
+    response.end(JSON.stringify(status === 200 ? page : { code: changed ? "FEED_CHANGED" : "UNAVAILABLE" }));
     state.answered();
   });
   t.after(served.close);
@@ -52,7 +57,9 @@ async function made(t: TestContext, events: Item[]) {
   return Object.assign(state, { inbox, cursor: () => store.transaction((tx) => tx.cursor()) });
 }
 
-const item = (n: number): Item => ({ sequence: n, id: `e-${n}`, body: bodyOf(`e-${n}`) });
+const item = (n: number, id = `e-${n}`): Item => ({ sequence: n, id, body: bodyOf(id) });
+const items = (...numbers: number[]) => numbers.map((n) => item(n));
+const cursorOf = ({ sequence, id }: Item) => `${sequence}-${id}`;
 
 test("events that the inbox lacks are worked on, in their order", async (t) => {
   const { inbox, worked, requests, cursor } = await made(t, [item(1), item(2), { sequence: 3, id: "e-3" }, item(4), item(7)]);
@@ -61,21 +68,64 @@ test("events that the inbox lacks are worked on, in their order", async (t) => {
   assert.deepEqual(worked, ["e-2", "e-1", "e-4", "e-7"]);
   assert.deepEqual(
     requests.map(String),
-    [0, 2, 4].map((after) => `limit=100&companyUuid=c-1&after=${after}&wait=0s`),
+    ["after=0", "cursor=2-e-2", "cursor=4-e-4"].map((place) => `limit=100&companyUuid=c-1&${place}&wait=0s`),
   );
-  assert.equal(await cursor(), 7);
+  assert.equal(await cursor(), "7-e-7");
   assert.deepEqual(await inbox.catchUp(), { missing: 0, gone: 0, forgotten: 1 });
 });
 
 test("an event whose work fails is not skipped", async (t) => {
-  const state = await made(t, [1, 2, 3, 4, 5].map(item));
+  const state = await made(t, items(1, 2, 3, 4, 5));
   state.fail = "e-4";
   await assert.rejects(state.inbox.catchUp(), { message: "event e-4: no space" });
-  assert.equal(await state.cursor(), 3);
+  assert.equal(await state.cursor(), "2-e-2");
   assert.deepEqual(state.worked, ["e-1", "e-2", "e-3"]);
   state.fail = "";
   assert.equal((await state.inbox.catchUp()).missing, 2);
   assert.deepEqual(state.worked, ["e-1", "e-2", "e-3", "e-4", "e-5"]);
+});
+
+test("after a failover that lost events, the feed is read from the start", async (t) => {
+  const events = items(1, 2, 3);
+  const state = await made(t, events);
+  await state.inbox.catchUp();
+  assert.equal(await state.cursor(), "3-e-3");
+  events.splice(2, 1, item(3, "other"), item(4));
+  assert.equal((await state.inbox.catchUp()).missing, 2);
+  assert.deepEqual(state.worked, ["e-1", "e-2", "e-3", "other", "e-4"]);
+  assert.equal(await state.cursor(), "4-e-4");
+  assert.equal((await state.inbox.catchUp()).missing, 0);
+  assert.deepEqual(
+    state.requests.slice(2).map((query) => query.get("cursor")),
+    ["3-e-3", null, "2-e-2", "4-e-4"],
+  );
+});
+
+test("a failover that lost events is no failure of follow", async (t) => {
+  const events = items(1);
+  const state = await made(t, events);
+  await state.inbox.catchUp();
+  events[0] = item(1, "other");
+  const stop = new AbortController();
+  state.answered = () => state.requests.length === 4 && stop.abort();
+  await state.inbox.follow({ signal: stop.signal });
+  assert.deepEqual(state.worked, ["e-1", "other"]);
+  assert.deepEqual(state.reported, []);
+});
+
+test("a feed that always says that it has changed", async (t) => {
+  const state = await made(t, items(1));
+  await state.inbox.catchUp();
+  state.changed = true;
+  await assert.rejects(state.inbox.catchUp(), (error) => error instanceof ApiError && error.code === "FEED_CHANGED");
+  assert.equal(state.requests.length, 3);
+  const stop = new AbortController();
+  const following = state.inbox.follow({ signal: stop.signal });
+  while (state.reported.length === 0) await new Promise(setImmediate);
+  stop.abort(); // ends the pause
+  await following;
+  assert.deepEqual(state.reported, ["follow the feed: 409 FEED_CHANGED"]);
+  assert.equal(state.requests.length, 4);
 });
 
 test("a feed that is not available", async (t) => {
@@ -89,16 +139,16 @@ test("a feed that is not available", async (t) => {
 });
 
 test("follow reads until the signal is aborted", async (t) => {
-  const state = await made(t, [1, 2, 3].map(item));
+  const state = await made(t, items(1, 2, 3));
   const stop = new AbortController();
   state.answered = () => state.requests.length === 3 && stop.abort();
   await state.inbox.follow({ signal: stop.signal });
   assert.deepEqual(
-    state.requests.map((query) => [query.get("after"), query.get("wait")]),
+    state.requests.map((query) => [query.get("cursor"), query.get("wait")]),
     [
-      ["0", "20s"],
-      ["2", "20s"],
-      ["3", "20s"],
+      [null, "20s"],
+      ["2-e-2", "20s"],
+      ["3-e-3", "20s"],
     ],
   );
   assert.deepEqual(state.worked, ["e-1", "e-2", "e-3"]);
@@ -134,16 +184,18 @@ test("an answer that does not lead on is refused", async (t) => {
     "",
     "null",
     "{}",
-    '{"content":[],"next":4,"more":false}',
-    '{"content":[],"next":5,"more":true}',
-    '{"content":[{"id":"a"}],"next":6,"more":false}',
-    '{"content":[null],"next":6,"more":false}',
-    '{"content":[],"next":"6","more":false}',
+    '{"content":[],"next":6,"more":false}',
+    '{"content":[],"next":6,"cursor":6,"more":false}',
+    '{"content":[],"next":6,"cursor":"","more":false}',
+    '{"content":[],"next":5,"cursor":"5-a","more":true}',
+    '{"content":[{"id":"a"}],"next":6,"cursor":"6-a","more":false}',
+    '{"content":[null],"next":6,"cursor":"6-a","more":false}',
+    '{"content":[],"next":"6","cursor":"6-a","more":false}',
   ]) {
-    await assert.rejects(feed.read(5), ApiError, answer);
+    await assert.rejects(feed.read("5-a"), ApiError, answer);
   }
-  answer = '{"content":[],"next":5,"more":false}';
-  assert.deepEqual(await feed.read(5), { events: [], next: 5, more: false, forgotten: 0 });
+  answer = '{"content":[],"next":5,"cursor":"5-a","more":false}';
+  assert.deepEqual(await feed.read("5-a"), { events: [], next: 5, cursor: "5-a", more: false, forgotten: 0 });
 });
 
 test("a signal ends a request that waits", async (t) => {
@@ -151,13 +203,13 @@ test("a signal ends a request that waits", async (t) => {
   const served = await serve(() => stop.abort(new Error("stopped")));
   t.after(served.close);
   const feed = new Feed({ url: served.url, subscriber: "s-1", token: "t" });
-  await assert.rejects(feed.read(0, 20, stop.signal), { message: "stopped" });
-  await assert.rejects(feed.read(0, 20, stop.signal), { message: "stopped" });
+  await assert.rejects(feed.read("", 20, stop.signal), { message: "stopped" });
+  await assert.rejects(feed.read("", 20, stop.signal), { message: "stopped" });
 });
 
 test("no connection", async () => {
   const served = await serve(() => {});
   await served.close();
   const feed = new Feed({ url: served.url, subscriber: "s-1", token: "t" });
-  await assert.rejects(feed.read(0), (error) => error instanceof ConnectionFailed && error.temporary);
+  await assert.rejects(feed.read(""), (error) => error instanceof ConnectionFailed && error.temporary);
 });

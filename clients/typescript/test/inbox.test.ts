@@ -162,19 +162,21 @@ for (const [name, makeStore] of [
 ] as [string, (t: TestContext) => Promise<Store<unknown>>][]) {
   test(`${name}: ids and the cursor are kept, unless the transaction fails`, async (t) => {
     const store = await makeStore(t);
-    assert.equal(await store.transaction((tx) => tx.cursor()), 0);
+    assert.equal(await store.transaction((tx) => tx.cursor()), "");
     const failing = store.transaction(async (tx) => {
       assert.equal(await tx.add("a", 1), true);
       assert.equal(await tx.add("a", 1), false);
-      await tx.setCursor(5);
-      assert.equal(await tx.cursor(), 5);
+      await tx.setCursor("5-a");
+      assert.equal(await tx.cursor(), "5-a");
       throw new Error("undone");
     });
     await assert.rejects(failing, /undone/);
-    assert.equal(await store.transaction((tx) => tx.cursor()), 0);
-    assert.equal(await store.transaction(async (tx) => (await tx.setCursor(7), tx.add("a", null))), true);
-    assert.equal(await store.transaction(async (tx) => (await tx.setCursor(6), tx.add("a", 1))), false);
-    assert.equal(await store.transaction((tx) => tx.cursor()), 7);
+    assert.equal(await store.transaction((tx) => tx.cursor()), "");
+    assert.equal(await store.transaction(async (tx) => (await tx.setCursor("7-a"), tx.add("a", null))), true);
+    assert.equal(await store.transaction(async (tx) => (await tx.setCursor("6-b"), tx.add("a", 1))), false);
+    assert.equal(await store.transaction((tx) => tx.cursor()), "6-b");
+    await store.transaction((tx) => tx.setCursor(""));
+    assert.equal(await store.transaction((tx) => tx.cursor()), "");
   });
 
   test(`${name}: transactions run one after the other, and not within another`, async (t) => {
@@ -252,7 +254,7 @@ test("SqlStore: a writer that does not end", async (t) => {
     /locked/,
   );
   other.exec("ROLLBACK");
-  assert.equal(await store.transaction((tx) => tx.cursor()), 0);
+  assert.equal(await store.transaction((tx) => tx.cursor()), "");
 });
 
 test("SqlStore: two stores of one connection take turns, with a cursor each", async (t) => {
@@ -263,11 +265,11 @@ test("SqlStore: two stores of one connection take turns, with a cursor each", as
     stores.map((store, n) =>
       store.transaction(async (tx) => {
         await new Promise(setImmediate);
-        await tx.setCursor(n + 1);
+        await tx.setCursor(`${n}-a`);
       }),
     ),
   );
-  assert.deepEqual(await Promise.all(stores.map((store) => store.transaction((tx) => tx.cursor()))), [1, 2]);
+  assert.deepEqual(await Promise.all(stores.map((store) => store.transaction((tx) => tx.cursor()))), ["0-a", "1-a"]);
 });
 
 test("SqlStore: old ids are forgotten", async (t) => {

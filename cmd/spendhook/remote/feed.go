@@ -21,6 +21,8 @@ type Feed struct {
 	Subscriber uuid.UUID
 	After      int64 // sequence number of the last event that was read; 0: none
 	Signatures bool  // include the headers of a delivery
+
+	cursor string // of the last page, of which all events were handled; "": none
 }
 
 // feedWait is how long one request waits for an event: less than a client's time-out.
@@ -78,9 +80,11 @@ func (f *Feed) Follow(ctx context.Context, handle func(client.FeedEvent) error, 
 }
 
 func (f *Feed) page(ctx context.Context, wait string, limit int) (*client.Feed, error) {
-	answer, err := f.API.ReadSubscriberFeedWithResponse(ctx, f.Subscriber, &client.ReadSubscriberFeedParams{
-		CompanyUUID: f.Company, After: &f.After, Limit: &limit, Wait: &wait, Signatures: &f.Signatures,
-	})
+	p := &client.ReadSubscriberFeedParams{CompanyUUID: f.Company, Limit: &limit, Wait: &wait, Signatures: &f.Signatures}
+	if p.Cursor = &f.cursor; f.cursor == "" {
+		p.After, p.Cursor = &f.After, nil
+	}
+	answer, err := f.API.ReadSubscriberFeedWithResponse(ctx, f.Subscriber, p)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +98,9 @@ func (f *Feed) take(page *client.Feed, handle func(client.FeedEvent) error) erro
 		if err := handle(e); err != nil {
 			return err
 		}
-		f.After = e.Sequence
+		f.After, f.cursor = e.Sequence, ""
 	}
-	f.After = page.Next
+	f.After, f.cursor = page.Next, page.Cursor
 	return nil
 }
 

@@ -43,7 +43,7 @@ final class Chain {
     return upTo;
   }
 
-  /** Notes that the feed was read up to a number. before is higher only after a wrong number in a delivery. */
+  /** Notes that the feed was read up to a number. before is higher only after a failover or a wrong number. */
   synchronized void read(long before, long number) {
     if (before > number) {
       upTo = number;

@@ -26,7 +26,7 @@ public final class Feed {
     api = b.api();
     subscriber = Objects.requireNonNull(b.subscriber, "subscriber");
     String company = b.company == null ? "" : "companyUuid=" + Api.encoded(b.company) + "&";
-    path = "/api/v1/subscribers/" + Api.encoded(subscriber) + "/feed?" + company + "limit=" + b.limit + "&after=";
+    path = "/api/v1/subscribers/" + Api.encoded(subscriber) + "/feed?" + company + "limit=" + b.limit + "&";
     wait = b.wait;
   }
 
@@ -42,8 +42,8 @@ public final class Feed {
   /** One event of a page; a body of null says that its payload was removed. */
   record Item(String id, long sequence, byte[] body) {}
 
-  /** A page. */
-  record Page(List<Item> items, long next, boolean more, long forgotten) {}
+  /** A page; moved says whether its cursor is another than that of the request. */
+  record Page(List<Item> items, long next, String cursor, boolean moved, boolean more, long forgotten) {}
 
   /** The name of the feed in a store. */
   String name() {
@@ -55,20 +55,23 @@ public final class Feed {
     return wait;
   }
 
-  /** Reads the page after a number. */
-  Page read(long after, Duration wait) throws IOException, InterruptedException {
-    Object answer = api.get(path + after + "&wait=" + wait.toSeconds() + "s", wait.plus(TIMEOUT));
+  /** Reads the page at a cursor; "" is the start. */
+  Page read(String cursor, Duration wait) throws IOException, InterruptedException {
+    String position = cursor.isEmpty() ? "after=0" : "cursor=" + Api.encoded(cursor);
+    Object answer = api.get(path + position + "&wait=" + wait.toSeconds() + "s", wait.plus(TIMEOUT));
     try {
       Map<?, ?> page = (Map<?, ?>) answer;
       List<Item> items = new ArrayList<>();
       for (Object item : (List<?>) page.get("content")) {
         items.add(item((Map<?, ?>) item));
       }
-      Page read = new Page(items, whole(page.get("next")), (Boolean) page.get("more"), whole(page.get("forgotten")));
-      if (read.next() < after || (read.more() && read.next() == after)) { // it would be read for ever
-        throw new ClassCastException("next does not advance");
+      String reached = (String) page.get("cursor");
+      boolean moved = !reached.equals(cursor);
+      boolean more = (Boolean) page.get("more");
+      if (more && !moved) { // it would be read for ever
+        throw new ClassCastException("cursor does not change");
       }
-      return read;
+      return new Page(items, whole(page.get("next")), reached, moved, more, whole(page.get("forgotten")));
     } catch (ClassCastException | NullPointerException | ArithmeticException e) {
       throw new Api.NotSpendhookException("the answer is not a page of a feed; check the URL", e);
     }

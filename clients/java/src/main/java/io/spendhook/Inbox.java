@@ -108,7 +108,7 @@ public final class Inbox<T> {
       return new Response(200, challenge);
     }
     try {
-      if (once(event, null)) {
+      if (once(event)) {
         chain.delivered(event.sequence(), previous);
       }
       return new Response(204, "");
@@ -125,27 +125,24 @@ public final class Inbox<T> {
     return header != null && NUMBER.matcher(header).matches() ? Long.valueOf(header) : null;
   }
 
-  /** Notes and works on an event unless it is known. cursor, if given, becomes that of the feed. */
-  private boolean once(Event event, Long cursor) throws Exception {
+  /** Notes and works on an event unless it is known. */
+  private boolean once(Event event) throws Exception {
     return store.transaction(
         transaction -> {
           if (!transaction.add(event.id(), event.sequence())) {
             return false;
           }
           work.run(event, transaction.unwrap());
-          if (cursor != null) {
-            transaction.setCursor(feed.name(), cursor);
-          }
           return true;
         });
   }
 
   /**
-   * Reads the feed from where the last reading ended to its end, and works on the events that the inbox lacks. Deliveries may
-   * arrive meanwhile.
+   * Reads the feed from where the last reading ended to its end, and works on the events that the inbox lacks. It reads from
+   * the start if Spendhook has lost events that were read, in a failover. Deliveries may arrive meanwhile.
    *
    * @return how many events were missing
-   * @throws InboxException if the store or the work failed; the next call begins with that event
+   * @throws InboxException if the store or the work failed; the next call reads that page again
    * @throws IOException if the feed cannot be read; an {@link ApiException} if the answer is an error
    * @throws InterruptedException if the thread is interrupted
    */
@@ -153,10 +150,9 @@ public final class Inbox<T> {
     CaughtUp found = new CaughtUp(0, 0, 0);
     boolean more = true;
     while (more) {
-      long after = cursor();
       long before = chain.reading();
-      Feed.Page page = feed.read(after, Duration.ZERO);
-      found = found.plus(take(page, after, before));
+      Feed.Page page = read(cursor(), Duration.ZERO);
+      found = found.plus(take(page, before));
       more = page.more();
     }
     return found;
@@ -200,9 +196,8 @@ public final class Inbox<T> {
   public void follow() throws InterruptedException {
     repeat(
         () -> {
-          long after = cursor();
           long before = chain.reading();
-          take(feed.read(after, feed.longPoll()), after, before);
+          take(read(cursor(), feed.longPoll()), before);
         });
   }
 
@@ -238,14 +233,37 @@ public final class Inbox<T> {
     return a.compareTo(b) < 0 ? a : b;
   }
 
-  private long cursor() throws InboxException, InterruptedException {
+  private String cursor() throws InboxException, InterruptedException {
     if (feed == null) {
       throw new IllegalStateException("the inbox has no feed");
     }
     return stored("read the cursor", transaction -> transaction.cursor(feed.name()));
   }
 
-  private CaughtUp take(Feed.Page page, long after, long before) throws InboxException, InterruptedException {
+  /** Reads the page at a cursor; the first one if the events up to the cursor are no longer those of the feed. */
+  private Feed.Page read(String cursor, Duration wait) throws InboxException, IOException, InterruptedException {
+    try {
+      return feed.read(cursor, wait);
+    } catch (ApiException e) {
+      if (cursor.isEmpty() || !e.code().equals("FEED_CHANGED")) {
+        throw e;
+      }
+      setCursor("");
+      return feed.read("", wait);
+    }
+  }
+
+  private void setCursor(String cursor) throws InboxException, InterruptedException {
+    // Without reading it first: SQLite refuses a transaction that writes what another one has changed since it read.
+    Store.Action<T, Void> set =
+        transaction -> {
+          transaction.setCursor(feed.name(), cursor);
+          return null;
+        };
+    stored("store the cursor", set);
+  }
+
+  private CaughtUp take(Feed.Page page, long before) throws InboxException, InterruptedException {
     long missing = 0;
     long gone = 0;
     for (Feed.Item item : page.items()) {
@@ -255,21 +273,15 @@ public final class Inbox<T> {
       }
       Event event = Event.of(item.id(), item.sequence(), item.body());
       try {
-        missing += once(event, item.sequence()) ? 1 : 0;
+        missing += once(event) ? 1 : 0;
       } catch (InterruptedException e) {
         throw e;
       } catch (Throwable e) { // also an Error of the work: follow goes on
         throw new InboxException("event " + item.id() + ": " + e, e);
       }
     }
-    if (page.next() > after) { // after all events of the page, so that none is skipped
-      // Without reading it first: SQLite refuses a transaction that writes what another one has changed since it read.
-      Store.Action<T, Void> move =
-          transaction -> {
-            transaction.setCursor(feed.name(), page.next());
-            return null;
-          };
-      stored("store the cursor", move);
+    if (page.moved()) { // after all events of the page, so that none is skipped
+      setCursor(page.cursor());
     }
     if (!page.more()) {
       chain.read(before, page.next());

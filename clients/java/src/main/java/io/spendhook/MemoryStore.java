@@ -10,7 +10,7 @@ import java.util.Set;
 /** A store for tests: it forgets all when the process ends. It runs one transaction at a time. */
 public final class MemoryStore implements Store<MemoryStore.Changes> {
   private final Set<String> ids = new HashSet<>();
-  private final Map<String, Long> cursors = new HashMap<>();
+  private final Map<String, String> cursors = new HashMap<>();
 
   /** Makes an empty store. */
   public MemoryStore() {}
@@ -36,7 +36,7 @@ public final class MemoryStore implements Store<MemoryStore.Changes> {
 
   private final class Changed implements Transaction<Changes> {
     private final Set<String> added = new HashSet<>();
-    private final Map<String, Long> moved = new HashMap<>();
+    private final Map<String, String> moved = new HashMap<>();
     private final List<Runnable> changes = new ArrayList<>();
 
     void commit() {
@@ -51,13 +51,13 @@ public final class MemoryStore implements Store<MemoryStore.Changes> {
     }
 
     @Override
-    public long cursor(String feed) {
-      return moved.getOrDefault(feed, cursors.getOrDefault(feed, 0L));
+    public String cursor(String feed) {
+      return moved.getOrDefault(feed, cursors.getOrDefault(feed, ""));
     }
 
     @Override
-    public void setCursor(String feed, long after) {
-      moved.put(feed, Math.max(after, cursor(feed)));
+    public void setCursor(String feed, String cursor) {
+      moved.put(feed, cursor);
     }
 
     @Override

@@ -23,10 +23,11 @@ public final class SqlStore implements Store<Connection> {
   private static final String[] TABLES = {
     "CREATE TABLE IF NOT EXISTS spendhook_inbox"
         + " (id VARCHAR(255) NOT NULL PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) NOT NULL PRIMARY KEY, after BIGINT NOT NULL)"
+    "CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) NOT NULL PRIMARY KEY, position VARCHAR(64) NOT NULL)"
   };
   private static final String ADD = "INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES (?, ?, ?)";
-  private static final String ADD_CURSOR = "INSERT INTO spendhook_cursor (feed, after) VALUES (?, ?)";
+  private static final String ADD_CURSOR = "INSERT INTO spendhook_cursor (position, feed) VALUES (?, ?)";
+  private static final String MOVE_CURSOR = "UPDATE spendhook_cursor SET position = ? WHERE feed = ?";
   private static final String DUPLICATE = "23"; // the class of violated constraints in SQLSTATE
 
   /** Opens connections. */
@@ -162,26 +163,20 @@ public final class SqlStore implements Store<Connection> {
     }
 
     @Override
-    public long cursor(String feed) throws SQLException {
-      try (PreparedStatement select = connection.prepareStatement("SELECT after FROM spendhook_cursor WHERE feed = ?")) {
+    public String cursor(String feed) throws SQLException {
+      try (PreparedStatement select = connection.prepareStatement("SELECT position FROM spendhook_cursor WHERE feed = ?")) {
         select.setString(1, feed);
         try (ResultSet rows = select.executeQuery()) {
-          return rows.next() ? rows.getLong(1) : 0;
+          return rows.next() ? rows.getString(1) : "";
         }
       }
     }
 
     @Override
-    public void setCursor(String feed, long after) throws SQLException {
-      try (PreparedStatement update = connection.prepareStatement("UPDATE spendhook_cursor SET after = ? WHERE feed = ? AND after < ?")) {
-        update.setLong(1, after);
-        update.setString(2, feed);
-        update.setLong(3, after);
-        if (update.executeUpdate() > 0) {
-          return;
-        }
+    public void setCursor(String feed, String cursor) throws SQLException {
+      if (execute(MOVE_CURSOR, cursor, feed) == 0) {
+        insertNew(ADD_CURSOR, cursor, feed); // if another process has just done it, we read a page once more
       }
-      insertNew(ADD_CURSOR, feed, after); // if another process has just done it, we read a page once more
     }
 
     @Override

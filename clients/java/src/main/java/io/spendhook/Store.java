@@ -55,19 +55,19 @@ public interface Store<T> {
      * Returns how far a feed was read.
      *
      * @param feed the feed
-     * @return the number of the last event; 0 if it was not read yet
+     * @return the text that was noted last; "" if there is none
      * @throws Exception if the store fails
      */
-    long cursor(String feed) throws Exception;
+    String cursor(String feed) throws Exception;
 
     /**
-     * Notes how far a feed was read. It does not move back.
+     * Notes how far a feed was read, in place of what was noted before.
      *
      * @param feed the feed
-     * @param after the number of the last event
+     * @param cursor a text of at most 64 characters; "" to read from the start
      * @throws Exception if the store fails
      */
-    void setCursor(String feed, long after) throws Exception;
+    void setCursor(String feed, String cursor) throws Exception;
 
     /**
      * Returns what work gets.

@@ -12,6 +12,7 @@ import java.util.Map;
 
 final class FeedTest {
   private static final String SUBSCRIBER = "0197a1b2-0000-7000-8000-00000000000a";
+  private static final String CHANGED = "{\"code\":\"FEED_CHANGED\"}";
 
   private static Feed feed(TestServer server) {
     return Feed.builder().url(server.url() + "/").token("secret").subscriber(SUBSCRIBER).build();
@@ -19,6 +20,10 @@ final class FeedTest {
 
   /** A page with the events of these numbers; a negative one is gone. */
   private static String page(long next, boolean more, int... numbers) {
+    return page(next, next + "-1", more, numbers);
+  }
+
+  private static String page(long next, String cursor, boolean more, int... numbers) {
     List<Object> content = new ArrayList<>();
     for (int number : numbers) {
       Map<String, Object> item = new LinkedHashMap<>();
@@ -32,7 +37,7 @@ final class FeedTest {
       }
       content.add(item);
     }
-    return Json.write(Map.of("content", content, "next", next, "more", more, "last", next, "forgotten", 1));
+    return Json.write(Map.of("content", content, "next", next, "cursor", cursor, "more", more, "last", next, "forgotten", 1));
   }
 
   static void catchesUp() throws Exception {
@@ -42,26 +47,60 @@ final class FeedTest {
       equal(new CaughtUp(2, 1, 3), f.inbox.catchUp());
       equal(List.of("pay-2", "pay-1", "pay-11"), f.ids());
       equal(11L, f.worked.get(2).sequence());
-      equal(12L, f.cursor(SUBSCRIBER));
-      String path = "/api/v1/subscribers/" + SUBSCRIBER + "/feed?limit=100&after=";
-      equal(List.of(path + "0&wait=0s", path + "4&wait=0s", path + "9&wait=0s"), server.received.stream().map(r -> r.url()).toList());
+      equal("12-1", f.cursor(SUBSCRIBER));
+      String path = "/api/v1/subscribers/" + SUBSCRIBER + "/feed?limit=100&";
+      equal(List.of(path + "after=0&wait=0s", path + "cursor=4-1&wait=0s", path + "cursor=9-1&wait=0s"), urls(server));
       equal("Bearer secret", server.received.get(0).authorization());
       equal(204, f.inbox.handle(InboxTest.signed("pay-1", InboxTest.body("pay-1", "{}"))).status());
       equal("the events after a delivery of a known one", 3, f.worked.size());
     }
   }
 
-  static void stopsBeforeAnEventWhoseWorkFails() throws Exception {
-    try (TestServer server = new TestServer().answer(200, page(3, false, 1, 2, 3)).answer(200, page(3, false, 2, 3))) {
+  private static List<String> urls(TestServer server) {
+    return server.received.stream().map(r -> r.url()).toList();
+  }
+
+  static void readsAPageAgainAfterAFailure() throws Exception {
+    try (TestServer server = new TestServer().answer(200, page(3, false, 1, 2, 3))) {
       InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
       f.failing.add("pay-2");
       InboxException e = throwing(InboxException.class, f.inbox::catchUp);
       equal(true, e.getMessage().startsWith("event pay-2: "));
       equal(List.of("pay-1"), f.ids());
-      equal(1L, f.cursor(SUBSCRIBER));
+      equal("", f.cursor(SUBSCRIBER));
       f.failing.clear();
       equal(2L, f.inbox.catchUp().missing());
       equal(List.of("pay-1", "pay-2", "pay-3"), f.ids());
+      equal("3-1", f.cursor(SUBSCRIBER));
+    }
+  }
+
+  /** The events 2 and 3 were lost in a failover; another one has the number 2 now. */
+  static void beginsAgainWhenTheFeedHasChanged() throws Exception {
+    String other = page(2, "2-2", false, 2).replace("pay-2", "pay-new");
+    try (TestServer server = new TestServer()) {
+      server.answer(200, page(3, false, 1, 2, 3)).answer(409, CHANGED).answer(200, page(1, true, 1)).answer(200, other);
+      InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
+      equal(3L, f.inbox.catchUp().missing());
+      equal(1L, f.inbox.catchUp().missing());
+      equal(List.of("pay-1", "pay-2", "pay-3", "pay-new"), f.ids());
+      equal("2-2", f.cursor(SUBSCRIBER));
+      String path = "/api/v1/subscribers/" + SUBSCRIBER + "/feed?limit=100&";
+      equal(
+          List.of(path + "after=0&wait=0s", path + "cursor=3-1&wait=0s", path + "after=0&wait=0s", path + "cursor=1-1&wait=0s"),
+          urls(server));
+    }
+  }
+
+  static void beginsAgainOnlyOnce() throws Exception {
+    try (TestServer server = new TestServer().answer(200, page(3, false, 1)).answer(409, CHANGED)) {
+      InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
+      f.inbox.catchUp();
+      for (int requests : List.of(3, 4)) {
+        equal("FEED_CHANGED", throwing(ApiException.class, f.inbox::catchUp).code());
+        equal(requests, server.received.size());
+        equal("", f.cursor(SUBSCRIBER));
+      }
     }
   }
 
@@ -78,7 +117,7 @@ final class FeedTest {
           };
       Inbox<?> inbox = Inbox.builder(InboxTest.verifier(), store, (e, t) -> {}).feed(feed(server)).build();
       equal(1L, inbox.catchUp().missing());
-      equal(3L, memory.transaction(t -> t.cursor(SUBSCRIBER)));
+      equal("3-1", memory.transaction(t -> t.cursor(SUBSCRIBER)));
     }
   }
 
@@ -97,15 +136,15 @@ final class FeedTest {
     }
 
     @Override
-    public long cursor(String feed) throws Exception {
+    public String cursor(String feed) throws Exception {
       read = true;
       return transaction.cursor(feed);
     }
 
     @Override
-    public void setCursor(String feed, long after) throws Exception {
+    public void setCursor(String feed, String cursor) throws Exception {
       equal("it was read", false, read);
-      transaction.setCursor(feed, after);
+      transaction.setCursor(feed, cursor);
     }
 
     @Override
@@ -115,13 +154,18 @@ final class FeedTest {
   }
 
   static void refusesOtherAnswers() throws Exception {
-    for (String answer : List.of("", "[]", "{}", "<html>", page(0, true), page(3, false, 1).replace("\"next\":3", "\"next\":-1"), page(3, false, 1).replace("\"sequence\":1", "\"sequence\":1.5"),
+    for (String answer : List.of("", "[]", "{}", "<html>", page(3, "", true), page(3, false, 1).replace("\"cursor\"", "\"after\""), page(3, false, 1).replace("\"3-1\"", "3"), page(3, false, 1).replace("\"sequence\":1", "\"sequence\":1.5"),
         page(3, false, 1).replace("\"id\"", "\"di\""))) {
       try (TestServer server = new TestServer().answer(200, answer)) {
         InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
         throwing(answer, IOException.class, f.inbox::catchUp);
-        equal(0L, f.cursor(SUBSCRIBER));
+        equal("", f.cursor(SUBSCRIBER));
       }
+    }
+    try (TestServer server = new TestServer().answer(200, page(3, true))) {
+      InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
+      throwing(IOException.class, f.inbox::catchUp);
+      equal("the pages with one cursor", 2, server.received.size());
     }
     try (TestServer server = new TestServer().answer(404, "{\"code\":\"SUBSCRIBER_NOT_FOUND\",\"detail\":\"no\"}")) {
       ApiException e = throwing(ApiException.class, new InboxTest.Fixture(feed(server)).inbox::catchUp);
@@ -134,7 +178,7 @@ final class FeedTest {
       for (int i = 0; i < 8; i++) {
         server.answer(500, "");
       }
-      server.answer(200, page(1, false, 1)).answer(503, "", "Retry-After", "7").answer(200, page(1, false)).hangUp();
+      server.answer(200, page(1, false, 1)).answer(503, "", "Retry-After", "7").answer(409, CHANGED).answer(200, page(1, false)).hangUp();
       InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
       Duration[] waited = {
         seconds(1), seconds(2), seconds(4), seconds(8), seconds(16), seconds(32), seconds(60), seconds(60), seconds(7), seconds(1)

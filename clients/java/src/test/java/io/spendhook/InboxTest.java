@@ -80,7 +80,7 @@ final class InboxTest {
       return worked.stream().map(Event::id).toList();
     }
 
-    long cursor(String feed) throws Exception {
+    String cursor(String feed) throws Exception {
       return store.transaction(t -> t.cursor(feed));
     }
   }

@@ -84,7 +84,7 @@ final class SqlStoreTest {
                 t -> {
                   t.add("a", 1L);
                   work(t.unwrap(), "a");
-                  t.setCursor("f", 9);
+                  t.setCursor("f", "9-1");
                   if (failure instanceof Exception e) {
                     throw e;
                   }
@@ -93,7 +93,7 @@ final class SqlStoreTest {
             equal(true, failure == throwing(Throwable.class, () -> store.transaction(action)));
           }
           equal(0, worked(connections));
-          equal(0L, store.transaction(t -> t.cursor("f")));
+          equal("", store.transaction(t -> t.cursor("f")));
           equal(true, store.transaction(t -> t.add("a", 1L)));
         });
   }
@@ -101,14 +101,17 @@ final class SqlStoreTest {
   static void keepsACursorForEachFeed() throws Exception {
     each(
         (store, connections, clock) -> {
+          String longest = "9".repeat(64);
           store.transaction(
               t -> {
-                t.setCursor("f", 4);
-                t.setCursor("g", 1L << 39);
-                t.setCursor("f", 3);
+                t.setCursor("f", "4-1");
+                t.setCursor("g", longest);
+                t.setCursor("f", "3-2");
+                t.setCursor("h", "5-1");
+                t.setCursor("h", "");
                 return null;
               });
-          equal(List.of(4L, 1L << 39, 0L), store.transaction(t -> List.of(t.cursor("f"), t.cursor("g"), t.cursor("h"))));
+          equal(List.of("3-2", longest, "", ""), store.transaction(t -> List.of(t.cursor("f"), t.cursor("g"), t.cursor("h"), t.cursor("i"))));
         });
   }
 
@@ -149,7 +152,7 @@ final class SqlStoreTest {
                                 return false;
                               }
                               work(t.unwrap(), id);
-                              t.setCursor("f", 1);
+                              t.setCursor("f", "1-1");
                               return true;
                             });
                     if (added) {
