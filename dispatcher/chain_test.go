@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
@@ -27,11 +29,26 @@ func (rc *inbox) links(id string) (all []string) {
 }
 
 // Each delivery names the event before it that its subscriber matched, on every attempt and replay. The first one after a
-// change of the subscriber or of the owner names none.
+// change of the subscriber or of the owner names none, nor does that of a new subscriber with the same URL.
 func TestDeliveriesNameTheEventBefore(t *testing.T) {
 	t.Parallel()
-	redis := redistest.New(t)
-	h := build(t, redis, nil)
+	for name, client := range map[string]func(*testing.T) redis.UniversalClient{
+		"one server": func(t *testing.T) redis.UniversalClient { t.Helper(); return redistest.New(t) },
+		"a cluster": func(t *testing.T) redis.UniversalClient {
+			t.Helper()
+			return redistest.Cluster(t, 3)[0].ClusterClient()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			namesTheEventBefore(t, client(t))
+		})
+	}
+}
+
+func namesTheEventBefore(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	h := build(t, client, nil)
 	failing := receive(t, func(n int, w http.ResponseWriter, _ *http.Request) {
 		if n <= 3 {
 			w.WriteHeader(http.StatusInternalServerError)
@@ -90,11 +107,22 @@ func TestDeliveriesNameTheEventBefore(t *testing.T) {
 	}
 
 	h.stop(patience)
-	next := build(t, redis, nil)
+	next := build(t, client, nil)
 	next.company, next.seq = h.company, h.seq
 	next.start()
 	ids = append(ids, next.emit(2)...)
 	next.reachAll(ids[6:], everything, delivery.StatusDelivered)
 	check(all, 7, "7<")
 	check(all, 8, "8<7")
+
+	if err := next.service.Delete(t.Context(), h.company, everything.UUID); err != nil {
+		t.Fatal(err)
+	}
+	everything = next.subscribeTo(h.company, all.URL, "*")
+	for range 2 {
+		ids = append(ids, next.emit(1)...)
+		next.reachAll(ids[8:], everything, delivery.StatusDelivered)
+	}
+	check(all, 9, "9<")
+	check(all, 10, "10<9")
 }
