@@ -88,14 +88,15 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 	}
 	endpoints := func(state string, value func() float64) {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "spendhook_endpoints", Help: "Endpoints that this replica recently attempted, by state of their circuit breaker.",
+			Name: "spendhook_endpoints", Help: "Endpoints that this replica recently attempted, by state of their circuit breaker: open; slowed, closed with a load that grows again after an outage or a 429; closed.",
 			ConstLabels: prometheus.Labels{"state": state},
 		}, value)
 	}
 	current("spendhook_attempts_in_flight", "Delivery attempts under way in this replica.", func() float64 { return float64(admission.Counts().InFlight) })
 	current("spendhook_deliveries_held", "Deliveries in this replica's memory: in flight, waiting, or to be recorded.", func() float64 { return float64(admission.Counts().Held) })
 	current("spendhook_recorder_lag_seconds", "How long this replica has tried to write outcomes that Redis has not taken yet, in the slowest shard; 0 means that none wait.", func() float64 { return recorderLag().Seconds() })
-	endpoints("closed", func() float64 { return float64(admission.Counts().Closed) })
+	endpoints("closed", func() float64 { c := admission.Counts(); return float64(c.Closed - c.Slowed) })
+	endpoints("slowed", func() float64 { return float64(admission.Counts().Slowed) })
 	endpoints("open", func() float64 { return float64(admission.Counts().Open) })
 	return m
 }

@@ -91,6 +91,7 @@ type Result struct {
 // Counts has the numbers of known endpoints by state of their breaker, and of deliveries in memory.
 type Counts struct {
 	Closed, Open int // endpoints
+	Slowed       int // endpoints: those of Closed whose load is limited after an outage or a 429
 	InFlight     int // deliveries
 	Held         int // those in flight, those that wait, and what Hold and BeginMatch note
 }
@@ -104,6 +105,7 @@ type Admission struct {
 	mu        sync.Mutex // guards all below
 	endpoints map[uuid.UUID]*endpoint
 	open      int // endpoints with an open breaker
+	slowed    int // endpoints with a limited load; none with an open breaker
 	companies map[uuid.UUID]*company
 	holding   map[uuid.UUID]*company // those that hold something
 	hosts     map[hostKey]*host      // where something is in flight
@@ -401,7 +403,7 @@ func (a *Admission) Counts() Counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return Counts{
-		Closed: len(a.endpoints) - a.open, Open: a.open,
+		Closed: len(a.endpoints) - a.open, Open: a.open, Slowed: a.slowed,
 		InFlight: a.inFlight, Held: a.held + a.extra,
 	}
 }

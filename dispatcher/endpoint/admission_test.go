@@ -388,13 +388,16 @@ func TestTheLoadGrowsAfterAnOutage(t *testing.T) {
 	f.now = f.now.Add(f.o.BreakerPause)
 	f.wantMayStart(1, 1)
 	round(1)
+	if n := f.Counts(); n.Slowed != 1 || n.Closed != 1 {
+		t.Errorf("while the load grows: %+v", n)
+	}
 	for n := 1; n < 8; n *= 2 {
 		f.wantMayStart(1, n)
 		round(n)
 	}
 	f.wantMayStart(1, 8)
-	if ramp := f.endpoints[id(1)].ramp; ramp != 0 {
-		t.Errorf("the load is limited to %d", ramp)
+	if ramp, n := f.endpoints[id(1)].ramp, f.Counts().Slowed; ramp != 0 || n != 0 {
+		t.Errorf("the load is limited to %d, %d endpoints are slowed", ramp, n)
 	}
 	f.wantMayStart(2, 8) // another endpoint
 }

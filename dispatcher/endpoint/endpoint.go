@@ -40,9 +40,21 @@ type endpoint struct {
 
 // setRamp sets how many attempts may be in flight. From PerEndpoint on there is no such limit.
 func (a *Admission) setRamp(e *endpoint, attempts int) {
+	if e.ramp > 0 {
+		a.slowed--
+	}
 	if e.ramp = attempts; attempts >= a.o.PerEndpoint {
 		e.ramp = 0
 	}
+	if e.ramp > 0 {
+		a.slowed++
+	}
+}
+
+// opened notes that the breaker of an endpoint is open. Its load is limited when it recovers.
+func (a *Admission) opened(e *endpoint) {
+	a.open++
+	a.setRamp(e, a.o.PerEndpoint)
 }
 
 // ramped grows or halves the load of an endpoint. After an outage it begins with one attempt, and each answer allows one
@@ -103,7 +115,7 @@ func (a *Admission) Learned(_, id uuid.UUID, failures int, wait time.Duration) {
 	until := a.o.Now().Add(wait)
 	e.failures, e.failing, e.openUntil, e.pausedUntil = failures, failures > 0, until, until
 	if a.isOpen(e) {
-		a.open++
+		a.opened(e)
 	}
 }
 
@@ -116,7 +128,8 @@ func (a *Admission) renew(e *endpoint, url int) {
 		a.open--
 	}
 	e.url, e.renewed = url, true
-	e.failing, e.latency, e.failures, e.ramp = false, 0, 0, 0
+	e.failing, e.latency, e.failures = false, 0, 0
+	a.setRamp(e, a.o.PerEndpoint)
 	e.openUntil, e.pausedUntil = time.Time{}, time.Time{}
 }
 
@@ -161,7 +174,7 @@ func (a *Admission) learn(e *endpoint, r Result) {
 		e.failures = 0
 	}
 	if a.isOpen(e) {
-		a.open++
+		a.opened(e)
 		e.openUntil = a.o.Now().Add(a.o.BreakerPause)
 	}
 }
@@ -177,6 +190,7 @@ func (a *Admission) endpoint(id uuid.UUID) *endpoint {
 		}
 		if e.inFlight+len(e.waiting) == 0 {
 			delete(a.endpoints, other)
+			a.setRamp(e, a.o.PerEndpoint)
 			if a.isOpen(e) {
 				a.open--
 			}

@@ -321,6 +321,18 @@ func (m *model) check(t *rapid.T) {
 	if c.Closed+c.Open != len(m.endpoints) {
 		t.Fatalf("counts %+v of %d endpoints", c, len(m.endpoints))
 	}
+	slowed := 0
+	for _, e := range m.endpoints {
+		if e.ramp > 0 {
+			slowed++
+		}
+		if e.ramp > 0 && m.isOpen(e) {
+			t.Fatalf("a load of %d although the breaker is open", e.ramp)
+		}
+	}
+	if c.Slowed != slowed {
+		t.Fatalf("counts %+v, %d are slowed", c, slowed)
+	}
 	for e := range modelEndpoints {
 		if inFlight, _ := m.count(at(e)); inFlight > m.o.PerHost {
 			t.Fatalf("%d in flight at the host of endpoint %d", inFlight, e)

@@ -2,6 +2,8 @@ package expression
 
 import (
 	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -125,5 +127,32 @@ func TestHostileTransformsAreBounded(t *testing.T) { // not parallel: it counts 
 	}
 	if _, err := x.Object(t.Context(), event("{\"s\":\"\\ud800\"}")); err == nil {
 		t.Error("half a character became JSON")
+	}
+}
+
+// What docs/receiving.md shows is accepted, and makes a body.
+func TestDocumentedTransforms(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "receiving.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "| receiver | `transform` |\n|---|---|\n")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := strings.Split(table, "\n")
+	for _, row := range rows {
+		text := strings.TrimSuffix(strings.SplitN(row, " | `", 2)[1], "` |")
+		x, err := Compile(t.Context(), Transform, text)
+		if err != nil {
+			t.Errorf("%s: %v", text, err)
+			continue
+		}
+		body, err := x.Object(t.Context(), event(`{"amount":12.5,"currency":"EUR","lines":[{"sku":"a","gross":2.5,"tax":0.5}]}`))
+		if err != nil || len(body) < 10 {
+			t.Errorf("%s: %s, %v", text, body, err)
+		}
+	}
+	if len(rows) < 5 {
+		t.Errorf("only %d examples were found", len(rows))
 	}
 }
