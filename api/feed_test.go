@@ -35,6 +35,7 @@ func TestFeedParameters(t *testing.T) {
 	for query, field := range map[string]string{
 		"after=-1": "after", "after=x": "after", "limit=0": "limit", "limit=1001": "limit", "wait=31s": "wait", "wait=5": "wait",
 		"wait=1m": "wait", "signatures=yes": "signatures",
+		"cursor=x": "cursor", "cursor=0-17&after=0": "cursor",
 	} {
 		h.call("GET", path+"?"+query, "").wantField(field, "INVALID")
 	}
@@ -64,9 +65,9 @@ func TestFeedWaits(t *testing.T) {
 	var reading sync.WaitGroup
 	for range 3 {
 		reading.Go(func() {
-			for next := one.Next; ; { // a busy machine may let the wait end first
-				page := as[gen.Feed](h.call("GET", fmt.Sprintf("%s?after=%d&wait=30s", path, next), "").want(http.StatusOK))
-				next = page.Next
+			for at := one.Cursor; ; { // a busy machine may let the wait end first
+				page := as[gen.Feed](h.call("GET", path+"?wait=30s&cursor="+at, "").want(http.StatusOK))
+				at = page.Cursor
 				if len(page.Content) == 0 {
 					continue
 				}
@@ -80,6 +81,9 @@ func TestFeedWaits(t *testing.T) {
 	h.emitTyped("e2", "B")
 	h.emitTyped("e3", "A")
 	reading.Wait()
+	h.call("GET", path+"?wait=1s&cursor=1-"+one.Cursor[2:], "").want(http.StatusOK)
+	h.call("GET", path+"?wait=1s&cursor=1-17", "").want(http.StatusConflict, "FEED_CHANGED")
+	h.call("GET", path+"?cursor=4-17", "").want(http.StatusConflict, "FEED_CHANGED")
 	if past := as[gen.Feed](h.call("GET", path+"?after=3&wait=1s", "").want(http.StatusOK)); len(past.Content) != 0 || past.Next != 3 {
 		t.Errorf("nothing came: %+v", past)
 	}

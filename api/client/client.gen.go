@@ -1717,7 +1717,7 @@ type FeedEvent struct {
 
 	// Gone Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
 	// nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
-	// `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+	// `QUARANTINED`: an operator is to look at it; when it is retried, it is delivered, and the feed has its body.
 	Gone *FeedEventGone `json:"gone,omitempty"`
 
 	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent if `gone`.
@@ -1733,7 +1733,7 @@ type FeedEvent struct {
 
 // FeedEventGone Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
 // nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
-// `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+// `QUARANTINED`: an operator is to look at it; when it is retried, it is delivered, and the feed has its body.
 type FeedEventGone string
 
 // FieldError defines model for FieldError.
@@ -2178,7 +2178,7 @@ type ResourceLinks = []ResourceLink
 type ResumeRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// Drop Cancel the waiting deliveries.
+	// Drop Cancel the waiting deliveries, also for the feed.
 	Drop *bool `json:"drop,omitempty"`
 }
 
@@ -4511,7 +4511,7 @@ type ClientInterface interface {
 
 	// ResumeSubscriberWithBody Resume a paused subscriber
 	//
-	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
 	//
 	// Takes any type of body and a specified content type.
 	//
@@ -4520,7 +4520,7 @@ type ClientInterface interface {
 
 	// ResumeSubscriber Resume a paused subscriber
 	//
-	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
 	//
 	// Takes a body of the `application/json` content type.
 	//
@@ -6354,7 +6354,7 @@ func (c *Client) RecoverSubscriber(ctx context.Context, uuid SubscriberPath, par
 
 // ResumeSubscriberWithBody Resume a paused subscriber
 //
-// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
 //
 // Takes any type of body and a specified content type.
 //
@@ -6373,7 +6373,7 @@ func (c *Client) ResumeSubscriberWithBody(ctx context.Context, uuid SubscriberPa
 
 // ResumeSubscriber Resume a paused subscriber
 //
-// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
 //
 // Takes a body of the `application/json` content type.
 //
@@ -13895,7 +13895,7 @@ type ClientWithResponsesInterface interface {
 
 	// ResumeSubscriberWithBodyWithResponse Resume a paused subscriber
 	//
-	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
 	//
 	// Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -13904,7 +13904,7 @@ type ClientWithResponsesInterface interface {
 
 	// ResumeSubscriberWithResponse Resume a paused subscriber
 	//
-	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+	// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
 	//
 	// Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 	//
@@ -18182,7 +18182,7 @@ func (c *ClientWithResponses) RecoverSubscriberWithResponse(ctx context.Context,
 
 // ResumeSubscriberWithBodyWithResponse Resume a paused subscriber
 //
-// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
 //
 // Takes any type of body and a specified content type, and returns a wrapper object for the known response body format(s).
 //
@@ -18197,7 +18197,7 @@ func (c *ClientWithResponses) ResumeSubscriberWithBodyWithResponse(ctx context.C
 
 // ResumeSubscriberWithResponse Resume a paused subscriber
 //
-// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+// The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
 //
 // Takes a body of the `application/json` content type, and returns a wrapper object for the known response body format(s).
 //

@@ -1785,7 +1785,7 @@ type FeedEvent struct {
 
 	// Gone Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
 	// nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
-	// `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+	// `QUARANTINED`: an operator is to look at it; when it is retried, it is delivered, and the feed has its body.
 	Gone FeedEventGone `json:"gone,omitempty"`
 
 	// Headers With `signatures`, the `webhook-` headers that a delivery would have now; absent if `gone`.
@@ -1801,7 +1801,7 @@ type FeedEvent struct {
 
 // FeedEventGone Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
 // nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
-// `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+// `QUARANTINED`: an operator is to look at it; when it is retried, it is delivered, and the feed has its body.
 type FeedEventGone string
 
 // FieldError defines model for FieldError.
@@ -2273,7 +2273,7 @@ type ResourceLinks = []ResourceLink
 type ResumeRequest struct {
 	CompanyUUID *openapi_types.UUID `json:"companyUuid,omitempty"`
 
-	// Drop Cancel the waiting deliveries.
+	// Drop Cancel the waiting deliveries, also for the feed.
 	Drop *bool `json:"drop,omitempty"`
 }
 

@@ -98,6 +98,9 @@ func (r Registration) check() error {
 	if r.Company != nil && (slices.Contains(r.Scopes, auth.ScopePlatform) || slices.Contains(r.Scopes, auth.ScopeOperator)) {
 		problems.Add("scopes", "INVALID", "%s and %s reach beyond one company: they are not for a client of a company", auth.ScopePlatform, auth.ScopeOperator)
 	}
+	if r.Company == nil && slices.Contains(r.Scopes, auth.ScopeOperator) && !slices.Contains(r.Scopes, auth.ScopePlatform) {
+		problems.Add("scopes", "INVALID", "%s is for the company of a token: without one, a client needs %s, too", auth.ScopeOperator, auth.ScopePlatform)
+	}
 	checkCertificates(problems, r.Certificates, !r.NoSecret)
 	return problems.OrNil()
 }

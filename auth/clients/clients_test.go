@@ -37,6 +37,7 @@ func TestNewClientIsChecked(t *testing.T) {
 		"an unknown scope":            func(n *Registration) { n.Scopes = []string{"events"} },
 		"platform, of a company":      func(n *Registration) { n.Company, n.Scopes = company, []string{"platform"} },
 		"operator, of a company":      func(n *Registration) { n.Company, n.Scopes = company, []string{"operator"} },
+		"operator without platform":   func(n *Registration) { n.Scopes = []string{"operator"} },
 		"no thumbprint":               func(n *Registration) { n.Certificates = []string{"x"} },
 		"neither secret nor certs":    func(n *Registration) { n.NoSecret = true },
 		"too many certificates":       func(n *Registration) { n.Certificates = slices.Repeat([]string{certOne}, maxCertificates+1) },

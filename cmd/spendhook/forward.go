@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,7 @@ func (c *listenCmd) forward(ctx context.Context, term *stdio) error {
 	}
 	err = feed.Follow(ctx, func(e client.FeedEvent) error {
 		if e.Body == nil {
-			fmt.Fprintf(term.Err, "event %s (%d) was skipped: its payload is no longer kept\n", e.ID, e.Sequence)
+			fmt.Fprintf(term.Err, "event %s (%d) was skipped: it has no body (%s)\n", e.ID, e.Sequence, *cmp.Or(e.Gone, new(client.FeedEventGone)))
 			return nil
 		}
 		status, err := c.post(ctx, local, e)

@@ -121,15 +121,18 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 			c.cause(rand.IntN(7)) //nolint:contextcheck // replicas outlive ctx
 		}
 	})
-	leave, back := make(chan struct{}), make(chan struct{}) // closed after a third and two thirds of the events
+	leave, left, back := make(chan struct{}), make(chan struct{}, len(programs)), make(chan struct{}) // a third of the events comes between leave and back
 	for _, p := range programs {
-		faults.Go(func() { p.fail(ctx, leave, back) })
+		faults.Go(func() { p.fail(ctx, leave, left, back) })
 	}
 	done := 0
 	for ; done < *inboxEvents; done += inboxBatch {
 		switch done / inboxBatch {
 		case *inboxEvents / inboxBatch / 3:
 			close(leave)
+			for range slices.DeleteFunc(slices.Clone(programs), func(p *inboxProgram) bool { return !p.away }) {
+				<-left
+			}
 		case *inboxEvents / inboxBatch * 2 / 3:
 			close(back)
 		}
@@ -297,8 +300,9 @@ func (p *inboxProgram) kill() {
 	p.kills++
 }
 
-// fail kills the program now and then, until ctx ends. One that is away does not run between leave and back.
-func (p *inboxProgram) fail(ctx context.Context, leave, back <-chan struct{}) {
+// fail kills the program now and then, until ctx ends. One that is away says so on left, and does not run between leave and
+// back.
+func (p *inboxProgram) fail(ctx context.Context, leave <-chan struct{}, left chan<- struct{}, back <-chan struct{}) {
 	for ctx.Err() == nil {
 		next, cancel := context.WithTimeout(ctx, 3*time.Second+rand.N(6*time.Second))
 		select {
@@ -306,9 +310,10 @@ func (p *inboxProgram) fail(ctx context.Context, leave, back <-chan struct{}) {
 			leave = nil
 			if p.away {
 				p.kill()
-				left := time.Now()
+				left <- struct{}{}
+				since := time.Now()
 				<-back
-				p.absent = time.Since(left)
+				p.absent = time.Since(since)
 				p.start(p.t) //nolint:contextcheck // it outlives ctx
 			}
 		case <-next.Done():

@@ -58,8 +58,10 @@ type Asker struct {
 	Email       string `json:"email,omitempty"`       // of a user who signed in; "" if unknown
 }
 
-// May reports whether the session may read with the scope.
-func (g *Grant) May(scope string) bool { return slices.Contains(g.Scopes, scope) }
+// May reports whether the session may read with the scope. As in the API, operator needs platform without a company.
+func (g *Grant) May(scope string) bool {
+	return slices.Contains(g.Scopes, scope) && (scope != "operator" || g.Company != nil || slices.Contains(g.Scopes, "platform"))
+}
 
 // MayChange reports whether the session may make changes with the scope.
 func (g *Grant) MayChange(scope string) bool { return !g.ReadOnly && g.May(scope) }

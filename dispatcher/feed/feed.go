@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/requests"
 	"spendhook/dispatcher/workqueue/quarantine"
@@ -53,21 +55,18 @@ type Request struct {
 	Cursor     string // of the page before, in place of After; "": none
 	Limit      int    // of items; positive
 	Signatures bool   // Items have the Headers of an attempt
-
-	mark string // of the event of the number After; "": it is not known
 }
 
-// readCursor sets After and mark.
-func (q *Request) readCursor() (err error) {
+// readCursor sets After, and returns the mark of the event with this number; "" if it is not known.
+func (q *Request) readCursor() (mark string, err error) {
 	if q.Cursor == "" {
-		return nil
+		return "", nil
 	}
 	number, mark, _ := strings.Cut(q.Cursor, "-")
 	if q.After, err = strconv.ParseInt(number, 10, 64); err != nil {
-		return cursor.ErrBad
+		return "", cursor.ErrBad
 	}
-	q.mark = mark
-	return nil
+	return mark, nil
 }
 
 // Gone says why an Item has no body.
@@ -91,9 +90,10 @@ type Item struct {
 	Headers               map[string]string // nil unless asked for
 }
 
-// Page is a part of a feed: the matching events with numbers after the request's After up to Next.
-// Cursor names the event of the number Next, so that a reader learns when another one has its number. Forgotten is the number of events in that range whose numbers Redis has forgotten, although the history may have the
-// events. More says that the company has events after Next. Last is the number of the company's last event, 0 without events.
+// Page is a part of a feed: the matching events with numbers after the request's After up to Next. Cursor names the event
+// with the number Next. Forgotten is the number of events in that range whose numbers Redis has forgotten, although the
+// history may have the events. More says that the company has events after Next. Last is the number of the company's last
+// event, 0 without events.
 type Page struct {
 	Items     []Item
 	Next      int64
@@ -121,10 +121,11 @@ func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
-	if err := q.readCursor(); err != nil {
+	mark, err := q.readCursor()
+	if err != nil {
 		return Page{}, err
 	}
-	f := &page{reader: r, request: q, sub: sub, mark: q.mark, Page: Page{Next: q.After}}
+	f := &page{reader: r, request: q, sub: sub, mark: mark, Page: Page{Next: q.After}}
 	if sub.Locked != nil { // its event types cannot be read
 		return Page{}, sub.Unusable()
 	}
@@ -152,31 +153,31 @@ func (r *Reader) Read(ctx context.Context, q Request) (Page, error) {
 // ErrChanged means that Redis has lost events that were read, so that others have their numbers.
 var ErrChanged = errors.New("the events up to this cursor were lost, and others have their numbers")
 
-// after reads the events after the page so far. The first time, it also looks at the event of the cursor, which must be there
-// still unless it is past its retention.
+// after reads the events after the page so far, and before them the event of the number Next: it must be the one that was
+// read, unless it is past its retention.
 func (f *page) after(ctx context.Context) (sequence.Page, error) {
-	number, mark := f.Next, f.request.mark
-	f.request.mark = ""
-	if mark != "" {
-		number--
-	}
-	part, err := f.reader.After(ctx, f.request.Company, number)
+	part, err := f.reader.After(ctx, f.request.Company, max(0, f.Next-1))
+	lost := errors.Is(err, sequence.ErrAhead) || err == nil && part.Last < f.Next
 	switch {
-	case f.request.Cursor != "" && (errors.Is(err, sequence.ErrAhead) || err == nil && part.Last < f.Next):
+	case lost && (f.request.Cursor != "" || f.Next > f.request.After):
 		return part, ErrChanged
-	case mark == "":
+	case lost:
+		return part, sequence.ErrAhead
+	case err != nil || len(part.Events) == 0 || part.Events[0].Sequence != f.Next:
 		return part, err
 	}
-	if err == nil && len(part.Events) > 0 && part.Events[0].Sequence == f.Next {
-		if markOf(part.Events[0]) != mark {
-			err = ErrChanged
-		}
-		part.Events = part.Events[1:]
+	mark := markOf(part.Events[0])
+	part.Events = part.Events[1:]
+	if f.mark == "" {
+		f.mark = mark
 	}
-	return part, err
+	if f.mark != mark {
+		return part, ErrChanged
+	}
+	return part, nil
 }
 
-// markOf tells events apart that have one number, one after the other: when the event was accepted.
+// markOf returns when an event was accepted, in unix ms. A later event with the same number has another time.
 func markOf(e sequence.Event) string { return strconv.FormatInt(e.AcceptedAt.UnixMilli(), 10) }
 
 type page struct {
@@ -270,7 +271,9 @@ func (f *page) gone(ctx context.Context, stored []*events.Stored) (map[string]Go
 		switch {
 		case e == nil || !f.sub.Wants(e.Type):
 		case e.State == events.Ready:
-			unmatched = append(unmatched, e.ID)
+			if f.sub.Filter != "" || f.sub.Transform != "" { // else nothing is evaluated
+				unmatched = append(unmatched, e.ID)
+			}
 		default:
 			matched = append(matched, delivery.Ref{Ref: e.Ref(), Subscriber: f.sub.UUID})
 		}
@@ -288,11 +291,16 @@ func (f *page) gone(ctx context.Context, stored []*events.Stored) (map[string]Go
 		gone[id] = GoneQuarantined
 	}
 	for i, r := range records {
-		if r != nil && r.Status == delivery.StatusCancelled && r.Reason == delivery.ReasonDropped {
+		if r != nil && r.Status == delivery.StatusCancelled && r.Reason == delivery.ReasonDropped && !wasDelivered(r) {
 			gone[matched[i].ID] = GoneCancelled
 		}
 	}
 	return gone, nil
+}
+
+// wasDelivered reports whether an attempt of a delivery has succeeded, as when a replay was cancelled.
+func wasDelivered(r *delivery.Record) bool {
+	return slices.ContainsFunc(r.Attempts, func(a attempt.Attempt) bool { return a.StatusCode/100 == 2 })
 }
 
 // matches reports whether an event is on the feed; stored is nil for one that was compacted, or is not there any more.

@@ -32,7 +32,7 @@ const (
 	maxToken       = 4096             // bytes, as of the value of a custom header
 	maxTokenAnswer = 16 << 10         // bytes
 	tokenTimeout   = 10 * time.Second // of a fetch: less than an attempt has
-	refusalShare   = 4                // the body of an error has this part of it, as the other way to authenticate needs time too
+	refusalShare   = 4                // of the time of a fetch, 1/refusalShare is for the body of a refusal: the other way to authenticate needs time, too
 	// minTokenLife and maxTokenLife bound how long a token is used, whatever its endpoint says: so an endpoint
 	// cannot have one fetched for each delivery. unknownTokenLife is that of a token without a lifetime.
 	minTokenLife     = 10 * time.Second

@@ -169,6 +169,9 @@ func TestAnswersOfRequestsCountInTheShareOfTheirCompany(t *testing.T) {
 	wantSaid(t, "with answers of a day ago", s.send(t, company, "a"), "STORAGE_FULL")
 	answers(hour - 25)
 	wantSaid(t, "with expired answers", s.send(t, company, "a"), "ACCEPTED")
+	answers(hour - 25)
+	s.memory.set(math.MaxInt64, 61_000) // without a new count for the first event
+	wantSaid(t, "a batch, with expired answers", s.send(t, company, "b", "c"), "ACCEPTED ACCEPTED")
 }
 
 func TestNothingNewIsAdmittedAboveTheHighWaterMark(t *testing.T) {

@@ -205,7 +205,7 @@ public final class Receiver {
       Map<?, ?> page = (Map<?, ?>) new Json(answer.body()).value();
       for (Object item : (List<?>) page.get("content")) {
         Map<?, ?> event = (Map<?, ?>) item;
-        if (event.get("body") instanceof String body) { // the payload of an old event has been removed
+        if (event.get("body") instanceof String body) { // else it is gone
           store((String) event.get("id"), body.getBytes(StandardCharsets.UTF_8));
         }
       }

@@ -115,7 +115,7 @@ async function catchUp() {
   for (let more = true; more; ) {
     const page = await readFeed(after);
     for (const event of page.content) {
-      if (event.body !== undefined) await store(event.id, Buffer.from(event.body)); // the payload of an old event has been removed
+      if (event.body !== undefined) await store(event.id, Buffer.from(event.body)); // else it is gone
     }
     ({ next: after, more } = page);
     await writeFile(path, String(after));

@@ -130,7 +130,7 @@ def catch_up():
         with urllib.request.urlopen(request, timeout=30, context=context) as answer:
             page = json.load(answer)
         for event in page["content"]:
-            if "body" in event:  # the payload of an old event has been removed
+            if "body" in event:  # else it is gone
                 store(event["id"], event["body"].encode())
         after, more = page["next"], page["more"]
         with open(path, "w", encoding="ascii") as file:

@@ -36,7 +36,7 @@ type Certificate struct {
 
 	// TLS is for the handshake: chain and private key. It is nil when Locked.
 	TLS    *tls.Certificate
-	Locked error // why the key cannot be decrypted, or is too large to sign with; else nil
+	Locked error // why the key cannot be decrypted; else nil
 }
 
 // Input is a new certificate: the chain in PEM, the client's own certificate first, and the

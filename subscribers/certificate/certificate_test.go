@@ -15,7 +15,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/google/uuid"
@@ -23,7 +22,6 @@ import (
 	"spendhook/internal/clientcert"
 	"spendhook/internal/devca"
 	"spendhook/internal/partition"
-	"spendhook/internal/seal"
 	"spendhook/internal/seal/sealtest"
 	"spendhook/subscribers"
 	"spendhook/subscribers/certificate"
@@ -208,35 +206,6 @@ func TestNoSignatureIsVerifiedByALargeKey(t *testing.T) {
 	_, err = b.certificates.Set(t.Context(), b.Company, good)
 	if want := "certificateChain: certificate 3 of the chain has an RSA key of 4097 bits, must be of at most 4096"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
-	}
-}
-
-// An earlier release may have stored a key of any size.
-func TestAStoredLargeKeyIsLocked(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, err := b.certificates.Set(t.Context(), b.Company, subscriberstest.ClientCertificate(t, b.Now()))
-	noErr(t, err)
-	var stored map[string]any
-	noErr(t, json.Unmarshal([]byte(b.Redis.HGet(t.Context(), layout.CompanyKey(b.Company), layout.CertificateField).Val()), &stored))
-	weak, err := rsa.GenerateKey(rand.Reader, 1024)
-	noErr(t, err)
-	stored["chain"] = selfSigned(t, largeKey(), weak, b.Now())
-	raw, err := json.Marshal(stored)
-	noErr(t, err)
-	resealed, err := certificate.Resealed(sealtest.Ring("next", "test"), b.Company, uuid.Nil, string(raw))
-	noErr(t, err)
-	for name, test := range map[string]struct {
-		keys *seal.Keyring
-		raw  string
-	}{
-		"stored":   {sealtest.Keyring(), string(raw)},
-		"resealed": {sealtest.Ring("next"), resealed},
-	} {
-		c, err := certificate.Decode(test.keys, b.Company, uuid.Nil, test.raw)
-		if err != nil || c.TLS != nil || c.Locked == nil || !strings.Contains(c.Locked.Error(), "4097 bits") {
-			t.Errorf("%s: %+v, %v", name, c, err)
-		}
 	}
 }
 

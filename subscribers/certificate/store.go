@@ -247,10 +247,10 @@ func encode(keys *seal.Keyring, company, subscriber uuid.UUID, c *Certificate) (
 	return string(raw), nil
 }
 
-// Resealed returns a stored certificate with its key sealed under the current encryption key, also a key that is too
-// large to be used. It does not change a key that cannot be decrypted.
+// Resealed returns a stored certificate with its key sealed under the current encryption key. It does
+// not change a key that cannot be decrypted.
 func Resealed(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (string, error) {
-	c, err := decode(keys, company, subscriber, raw)
+	c, err := Decode(keys, company, subscriber, raw)
 	if err != nil || c.Locked != nil {
 		return raw, err
 	}
@@ -258,22 +258,11 @@ func Resealed(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (st
 }
 
 // Decode reads the stored certificate of a subscriber, or of the company for uuid.Nil; nil for none. The
-// certificate is Locked when its key cannot be decrypted, or is larger than those that are stored now.
+// certificate is Locked when its key cannot be decrypted.
 func Decode(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (*Certificate, error) {
 	if raw == "" {
 		return nil, nil
 	}
-	c, err := decode(keys, company, subscriber, raw)
-	if err != nil || c.Locked != nil {
-		return c, err
-	}
-	if bits, ok := rsaBits(c.TLS.Leaf); ok && bits > maxRSA {
-		c.TLS, c.Locked = nil, fmt.Errorf("it has an RSA key of %d bits, must be of at most %d", bits, maxRSA)
-	}
-	return c, nil
-}
-
-func decode(keys *seal.Keyring, company, subscriber uuid.UUID, raw string) (*Certificate, error) {
 	damaged := fmt.Errorf("%w: of company %s", ErrDamaged, member(company, subscriber))
 	var r record
 	if err := json.Unmarshal([]byte(raw), &r); err != nil {

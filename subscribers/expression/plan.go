@@ -522,7 +522,8 @@ func (p *planner) matches(e ast.Expr, args []ast.Expr) (node, error) {
 	if p.instructions += size; p.instructions > maxInstructions {
 		return node{}, p.at(args[1], "the regular expressions are too large: their repetitions, written out, are more than %d characters; a class such as \\pL counts as up to 130", maxInstructions)
 	}
-	compiled, err := regexp.Compile(string(pattern))
+	// In a group, it is not compiled into a one-pass program, which has a copy of a class for each ^ before it.
+	compiled, err := regexp.Compile("(" + string(pattern) + ")")
 	if err != nil {
 		return node{}, p.at(args[1], "%w", err)
 	}

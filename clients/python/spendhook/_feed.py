@@ -16,7 +16,7 @@ _PATIENCE = 15.0  # seconds beyond those that the daemon waits
 
 @dataclass(frozen=True)
 class FeedEvent:
-    """An event of the feed. `body` is None if the daemon has removed it."""
+    """An event of the feed. `body` is None if the event is gone."""
 
     id: str
     sequence: int

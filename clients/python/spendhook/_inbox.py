@@ -186,7 +186,7 @@ class Inbox(Generic[T]):
         try:
             page = self._feed.read(cursor, wait)
         except ApiError as error:
-            if error.code != "FEED_CHANGED":
+            if not cursor or error.code != "FEED_CHANGED":
                 raise
             cursor = ""  # other events may have the numbers of those that were read
             self._set_cursor(cursor)

@@ -206,7 +206,7 @@ export interface paths {
         put?: never;
         /**
          * Resume a paused subscriber
-         * @description The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. When the job is cancelled, the subscriber stays as it is.
+         * @description The waiting deliveries are sent. With `drop` a job cancels them and then resumes the subscriber; deliveries that are created while the job runs are kept. The feed names the events of cancelled deliveries without their bodies. When the job is cancelled, the subscriber stays as it is.
          */
         post: operations["resumeSubscriber"];
         delete?: never;
@@ -1792,7 +1792,7 @@ export interface components {
         };
         ResumeRequest: {
             /**
-             * @description Cancel the waiting deliveries.
+             * @description Cancel the waiting deliveries, also for the feed.
              * @default false
              */
             drop: boolean;
@@ -2598,7 +2598,7 @@ export interface components {
             /**
              * @description Why the event has no body; absent if it has one. Its number is on the feed, so that a receiver knows that it lacks
              *     nothing. `COMPACTED`: the payload was removed with time, or erased. `CANCELLED`: somebody cancelled its delivery.
-             *     `QUARANTINED`: an operator is to look at it; when that is done, it is delivered.
+             *     `QUARANTINED`: an operator is to look at it; when it is retried, it is delivered, and the feed has its body.
              * @enum {string}
              */
             gone?: "COMPACTED" | "CANCELLED" | "QUARANTINED";

@@ -15,7 +15,7 @@ export interface FeedOptions extends AccessOptions {
 export interface FeedEvent {
   id: string;
   sequence: number;
-  /** The body of a delivery; null if the daemon has removed it. */
+  /** The body of a delivery; null if the event is gone. */
   body: Buffer | null;
 }
 

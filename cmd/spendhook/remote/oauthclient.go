@@ -17,7 +17,7 @@ type oauthClientCmd struct {
 	Get          oauthClientGetCmd    `cmd:"" help:"Show a client." example:"spendhook oauth-client get shc_df359699887e0c772d5757c5"`
 	Create       oauthClientCreateCmd `cmd:"" help:"Create a client. Its secret is printed once." example:"spendhook oauth-client create --name ledger --for-company 6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11 --scope events:write"`
 	Update       oauthClientUpdateCmd `cmd:"" help:"Disable or enable a client, or change its certificates." example:"spendhook oauth-client update shc_df359699887e0c772d5757c5 --disabled"`
-	RotateSecret oauthClientRotateCmd `cmd:"" help:"Create a new secret for a client, printed once. The old secret stays valid for a while, one from before it no longer." example:"spendhook oauth-client rotate-secret shc_df359699887e0c772d5757c5 --overlap 1h"`
+	RotateSecret oauthClientRotateCmd `cmd:"" help:"Create a new secret for a client, printed once. The old secret stays valid for a while; an older one ends." example:"spendhook oauth-client rotate-secret shc_df359699887e0c772d5757c5 --overlap 1h"`
 	Delete       oauthClientDeleteCmd `cmd:"" help:"Delete a client. Its tokens are refused within seconds." example:"spendhook oauth-client delete shc_df359699887e0c772d5757c5 --yes"`
 }
 

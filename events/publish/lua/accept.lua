@@ -41,10 +41,12 @@ end
 -- take returns how many events from the start of a company's list fit into memory, and
 -- their bytes. In the company's share, the deliveries that an event has on average count as well.
 local function take(P, company, list, kept, cost)
-  local bytes, more = 0, math.max(cost - 1, 0) * (DELIVERY_BYTES + OPEN_BYTES)
-  if kept + 2 * more > free then kept = recount(P, company, now, retention, retention + GRACE) end
+  local bytes, more, counted = 0, math.max(cost - 1, 0) * (DELIVERY_BYTES + OPEN_BYTES), false
   for i, e in ipairs(list) do
     local size = #e.body + OVERHEAD
+    if kept + 2 * (bytes + i * more) > free and not counted then
+      kept, counted = recount(P, company, now, retention, retention + GRACE), true
+    end
     if bytes + size > admit or kept + 2 * (bytes + i * more) > free then return i - 1, bytes end
     bytes = bytes + size
   end

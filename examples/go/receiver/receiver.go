@@ -172,7 +172,7 @@ func (b inbox) catchUp() error {
 			return err
 		}
 		for _, e := range page.Content {
-			if e.Body == nil { // the payload of an old event has been removed
+			if e.Body == nil { // it is gone
 				continue
 			}
 			if err := b.store(e.ID, []byte(*e.Body)); err != nil {

@@ -39,7 +39,7 @@ public final class Feed {
     return new Builder();
   }
 
-  /** One event of a page; a body of null says that its payload was removed. */
+  /** One event of a page; its body is null if the event is gone. */
   record Item(String id, long sequence, byte[] body) {}
 
   /** A page; moved says whether its cursor is another than that of the request. */
