@@ -159,7 +159,7 @@ func domainWith(tb testing.TB, client redis.UniversalClient, logger *slog.Logger
 		Client: client, Subscribers: subs, Registry: copies, Requests: made, Send: sender.Send,
 		Limiter: ratelimit.New(client, nil), Origin: "api.spendhook.test",
 	})
-	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Deliveries: d.Deliveries, Quarantine: d.Quarantine, Registry: copies, Requests: made})
+	reader := feed.New(feed.Options{Numbers: sequence.New(client), Events: store, Dropped: d.Deliveries.Dropped, Quarantined: d.Quarantine.Events, Registry: copies, Requests: made})
 	tb.Cleanup(reader.Close)
 	return withSpend(storagetest.Open(tb, storage.Options{}), Options{
 		Subscribers: subs, Registry: copies, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,

@@ -309,6 +309,26 @@ func TestFeedNamesWhatIsGone(t *testing.T) {
 	h.reachAll(bad, cancelled, delivery.StatusCancelled)
 	h.expectGone(cancelled, feed.GoneCancelled, feed.GoneCancelled, "")
 	h.expectGone(other, "", "", "")
+
+	// What has arrived stays on the feed, although its replay is cancelled.
+	if err := h.service.Resume(t.Context(), h.company, other.UUID); err != nil {
+		t.Fatal(err)
+	}
+	h.reachAll(append(bad, good...), other, delivery.StatusDelivered)
+	if err := h.service.Pause(t.Context(), h.company, other.UUID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Redelivery.Replay(t.Context(), events.Ref{Company: h.company, ID: bad[0]}, []uuid.UUID{other.UUID}); err != nil {
+		t.Fatal(err)
+	}
+	h.reachAll(bad[:1], other, delivery.StatusPending)
+	if _, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{
+		Kind: redelivery.JobCancel, Company: h.company, Filter: store.Filter{Subscriber: &other.UUID},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	h.reachAll(bad[:1], other, delivery.StatusCancelled)
+	h.expectGone(other, "", "", "")
 }
 
 // expectGone reads the feed of a subscriber, and compares its items.

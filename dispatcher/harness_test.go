@@ -96,7 +96,7 @@ func build(t *testing.T, client redis.UniversalClient, adjust func(*Options)) *h
 		Events: o.Events, Subscribers: o.Subscribers, Registry: o.Registry, Deliveries: d.Deliveries, Requests: o.Requests, Send: o.Sender.Send,
 	})
 	h.feed = feed.New(feed.Options{
-		Numbers: sequence.New(client), Events: o.Events, Deliveries: d.Deliveries, Quarantine: d.Quarantine, Registry: o.Registry, Requests: o.Requests,
+		Numbers: sequence.New(client), Events: o.Events, Dropped: d.Deliveries.Dropped, Quarantined: d.Quarantine.Events, Registry: o.Registry, Requests: o.Requests,
 	})
 	t.Cleanup(h.feed.Close)
 	t.Cleanup(o.Sender.Close)

@@ -188,6 +188,11 @@ func (s *Subscriber) Wants(eventType string) bool {
 	return slices.ContainsFunc(s.Events, func(pattern string) bool { return eventtype.Matches(pattern, eventType) })
 }
 
+// ExpressionBytes is the most memory, in bytes, that filter, transform and order key take once they are compiled.
+func (s *Subscriber) ExpressionBytes() int {
+	return expression.Bytes(s.Filter) + expression.Bytes(s.Transform) + expression.Bytes(s.OrderedBy)
+}
+
 // Matches reports whether an event matches the subscriber: its type matches the list, and the
 // filter, if there is one, is true. When the filter fails, the event does not match and err
 // says why; it also fails when ctx ends. Matches ignores Enabled: a recover job delivers the events that a disabled

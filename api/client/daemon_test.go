@@ -105,7 +105,7 @@ func startPipeline(t *testing.T) api.Options {
 		d.Stop(ctx)
 	})
 	inspector := inspect.New(inspect.Options{Events: store, Registry: copies, Deliveries: d.Deliveries, Requests: made, Send: sender.Send})
-	reader := feed.New(feed.Options{Numbers: sequence.New(redis), Events: store, Deliveries: d.Deliveries, Quarantine: d.Quarantine, Registry: copies, Requests: made})
+	reader := feed.New(feed.Options{Numbers: sequence.New(redis), Events: store, Dropped: d.Deliveries.Dropped, Quarantined: d.Quarantine.Events, Registry: copies, Requests: made})
 	t.Cleanup(reader.Close)
 	return api.Options{
 		Subscribers: subs, Registry: copies, Certificates: certificates, Health: healths, Publisher: publisher, Events: store,

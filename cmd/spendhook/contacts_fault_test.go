@@ -114,7 +114,7 @@ func (w *contactTrial) killAndRestart(ctx context.Context) {
 		select {
 		case <-killed:
 			w.stopped = append(w.stopped, time.Now())
-			w.restart(syscall.SIGKILL, 0, 1)
+			w.restart(syscall.SIGKILL, 0, 1) //nolint:contextcheck // replicas outlive ctx
 			w.stopped = append(w.stopped, time.Now())
 			w.balance.daemons.Store(new(slices.Clone(w.daemons)))
 		case <-ctx.Done():

@@ -207,7 +207,7 @@ func (d *daemon) openDispatcher() error {
 		PublicURL: d.publicURL(), Hourly: d.cfg.Limits.ContactHour, Audit: d.audit.Record, Logger: d.log, Registerer: d.registry,
 	})
 	d.feed = feed.New(feed.Options{
-		Numbers: sequence.New(d.redis.Client()), Events: d.events, Deliveries: d.dispatcher.Deliveries, Quarantine: d.dispatcher.Quarantine,
+		Numbers: sequence.New(d.redis.Client()), Events: d.events, Dropped: d.dispatcher.Deliveries.Dropped, Quarantined: d.dispatcher.Quarantine.Events,
 		Registry: d.subscriberRegistry, Requests: prepared,
 	})
 	return nil

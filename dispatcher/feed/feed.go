@@ -6,18 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
-	"spendhook/dispatcher/delivery"
-	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/dispatcher/delivery/store"
 	"spendhook/dispatcher/requests"
-	"spendhook/dispatcher/workqueue/quarantine"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/sequence"
@@ -29,12 +24,14 @@ import (
 
 // Options configures a Reader. All are required.
 type Options struct {
-	Numbers    *sequence.Reader // closed with the feed
-	Events     *history.Reader
-	Deliveries *store.Store
-	Quarantine *quarantine.Store
-	Registry   *registry.Registry
-	Requests   *requests.Maker
+	Numbers  *sequence.Reader // closed with the feed
+	Events   *history.Reader
+	Registry *registry.Registry
+	Requests *requests.Maker
+	// Dropped returns which events were cancelled for a subscriber before they arrived: store.Store.Dropped.
+	Dropped func(ctx context.Context, subscriber uuid.UUID, list []events.Ref) ([]events.Ref, error)
+	// Quarantined returns which events of a company wait for an operator: quarantine.Store.Events.
+	Quarantined func(ctx context.Context, company uuid.UUID, ids []string) ([]string, error)
 }
 
 // Reader reads feeds, and is safe for concurrent use. Make it with New, and close it.
@@ -266,23 +263,21 @@ func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Store
 // gone finds, among stored events, those that the subscriber must not get from the feed, by their ids.
 func (f *page) gone(ctx context.Context, stored []*events.Stored) (map[string]Gone, error) {
 	var unmatched []string
-	var matched []delivery.Ref
+	var matched []events.Ref
 	for _, e := range stored {
 		switch {
 		case e == nil || !f.sub.Wants(e.Type):
-		case e.State == events.Ready:
-			if f.sub.Filter != "" || f.sub.Transform != "" { // else nothing is evaluated
-				unmatched = append(unmatched, e.ID)
-			}
-		default:
-			matched = append(matched, delivery.Ref{Ref: e.Ref(), Subscriber: f.sub.UUID})
+		case e.State != events.Ready:
+			matched = append(matched, e.Ref())
+		case f.sub.Filter != "" || f.sub.Transform != "": // else nothing is evaluated
+			unmatched = append(unmatched, e.ID)
 		}
 	}
-	quarantined, err := f.reader.opts.Quarantine.Events(ctx, f.request.Company, unmatched)
+	quarantined, err := f.reader.opts.Quarantined(ctx, f.request.Company, unmatched)
 	if err != nil {
 		return nil, err
 	}
-	records, err := f.reader.opts.Deliveries.Stored(ctx, matched)
+	dropped, err := f.reader.opts.Dropped(ctx, f.sub.UUID, matched)
 	if err != nil {
 		return nil, err
 	}
@@ -290,17 +285,10 @@ func (f *page) gone(ctx context.Context, stored []*events.Stored) (map[string]Go
 	for _, id := range quarantined {
 		gone[id] = GoneQuarantined
 	}
-	for i, r := range records {
-		if r != nil && r.Status == delivery.StatusCancelled && r.Reason == delivery.ReasonDropped && !wasDelivered(r) {
-			gone[matched[i].ID] = GoneCancelled
-		}
+	for _, ref := range dropped {
+		gone[ref.ID] = GoneCancelled
 	}
 	return gone, nil
-}
-
-// wasDelivered reports whether an attempt of a delivery has succeeded, as when a replay was cancelled.
-func wasDelivered(r *delivery.Record) bool {
-	return slices.ContainsFunc(r.Attempts, func(a attempt.Attempt) bool { return a.StatusCode/100 == 2 })
 }
 
 // matches reports whether an event is on the feed; stored is nil for one that was compacted, or is not there any more.

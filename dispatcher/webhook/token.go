@@ -120,7 +120,7 @@ func (t *tokenTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	req.Header.Set("Accept", "application/json")
 	resp, err := t.http.RoundTrip(req)
 	if err != nil && refusesHTTP2(err) {
-		req = req.Clone(req.Context())
+		req = req.Clone(req.Context()) //nolint:contextcheck // its own
 		if req.Body, err = req.GetBody(); err == nil {
 			resp, err = t.http1.RoundTrip(req)
 		}

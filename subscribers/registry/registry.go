@@ -20,7 +20,6 @@ import (
 	"spendhook/internal/partition"
 	"spendhook/internal/seal"
 	"spendhook/subscribers"
-	"spendhook/subscribers/expression"
 	"spendhook/subscribers/layout"
 )
 
@@ -235,9 +234,7 @@ func sizeOf(all []*subscribers.Subscriber) int64 {
 			}
 		}
 		n += subscriberBytes + len(s.Name) + len(s.CallbackURL)
-		for _, text := range []string{s.Filter, s.Transform, s.OrderedBy} {
-			n += expression.Bytes(text)
-		}
+		n += s.ExpressionBytes()
 		for _, text := range slices.Concat(s.Events, s.FormerURLs) {
 			n += textBytes + len(text)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
+	"spendhook/dispatcher/delivery/attempt"
 	"spendhook/events"
 	"spendhook/events/history"
 	"spendhook/events/layout"
@@ -319,6 +320,23 @@ func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Re
 		}
 	}
 	return records, nil
+}
+
+// Dropped returns the events whose delivery to a subscriber was cancelled on request before an attempt had succeeded. That
+// of a replay may be cancelled after one has.
+func (s *Store) Dropped(ctx context.Context, subscriber uuid.UUID, list []events.Ref) (dropped []events.Ref, err error) {
+	refs := make([]delivery.Ref, len(list))
+	for i, ref := range list {
+		refs[i] = delivery.Ref{Ref: ref, Subscriber: subscriber}
+	}
+	records, err := s.Stored(ctx, refs)
+	for i, r := range records {
+		if r != nil && r.Status == delivery.StatusCancelled && r.Reason == delivery.ReasonDropped &&
+			!slices.ContainsFunc(r.Attempts, func(a attempt.Attempt) bool { return a.StatusCode/100 == 2 }) {
+			dropped = append(dropped, list[i])
+		}
+	}
+	return dropped, err
 }
 
 // readFields reads fields of deliveriesKey, name and value in turn, also of events that have the records in
