@@ -259,7 +259,7 @@ class InboxTest(unittest.TestCase):
         self.daemon.add("a", "b", "c")
         self.inbox.catch_up()
         self.daemon.failure, self.daemon.failures = CHANGED, 100
-        for places in ([(None, "3-c"), ("0", None)], [("0", None), ("0", None)]):
+        for places in ([(None, "3-c"), ("0", None)], [("0", None)]):
             self.daemon.queries.clear()
             with self.assertRaisesRegex(ApiError, "409 FEED_CHANGED"):
                 self.inbox.catch_up()
