@@ -35,7 +35,10 @@ import (
 	"spendhook/internal/redistest"
 )
 
-var inboxEvents = flag.Int("inbox-events", 3000, "how many events TestInboxesHaveEveryEvent emits")
+var (
+	inboxEvents = flag.Int("inbox-events", 3000, "how many events TestInboxesHaveEveryEvent emits")
+	inboxAway   = flag.Duration("inbox-away", 0, "how long one of its receivers is away at least")
+)
 
 const inboxBatch = 50
 
@@ -125,7 +128,7 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 	for _, p := range programs {
 		faults.Go(func() { p.fail(ctx, leave, left, back) })
 	}
-	done := 0
+	done, since := 0, time.Now()
 	for ; done < *inboxEvents; done += inboxBatch {
 		switch done / inboxBatch {
 		case *inboxEvents / inboxBatch / 3:
@@ -133,7 +136,9 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 			for range slices.DeleteFunc(slices.Clone(programs), func(p *inboxProgram) bool { return !p.away }) {
 				<-left
 			}
+			since = time.Now()
 		case *inboxEvents / inboxBatch * 2 / 3:
+			pause.For(ctx, *inboxAway-time.Since(since))
 			close(back)
 		}
 		co.emitBatch(done, inboxBatch)
