@@ -28,8 +28,9 @@ type Options struct {
 	Events   *history.Reader
 	Registry *registry.Registry
 	Requests *requests.Maker
-	// Dropped returns which events were cancelled for a subscriber before they arrived: store.Store.Dropped.
-	Dropped func(ctx context.Context, subscriber uuid.UUID, list []events.Ref) ([]events.Ref, error)
+	// Dropped returns which events, of Redis or archived ones, were cancelled for a subscriber before they arrived:
+	// store.Store.Dropped.
+	Dropped func(ctx context.Context, subscriber uuid.UUID, list []events.Ref, archived bool) ([]events.Ref, error)
 	// Quarantined returns which events of a company wait for an operator: quarantine.Store.Events.
 	Quarantined func(ctx context.Context, company uuid.UUID, ids []string) ([]string, error)
 }
@@ -206,7 +207,7 @@ func (f *page) take(ctx context.Context, part sequence.Page) error {
 		if err != nil {
 			return err
 		}
-		gone, err := f.gone(ctx, stored)
+		gone, err := f.gone(ctx, part.Events[:n], stored)
 		if err != nil {
 			return err
 		}
@@ -261,14 +262,15 @@ func (f *page) load(ctx context.Context, list []sequence.Event) ([]*events.Store
 }
 
 // gone finds, among stored events, those that the subscriber must not get from the feed, by their ids.
-func (f *page) gone(ctx context.Context, stored []*events.Stored) (map[string]Gone, error) {
+func (f *page) gone(ctx context.Context, list []sequence.Event, stored []*events.Stored) (map[string]Gone, error) {
 	var unmatched []string
-	var matched []events.Ref
-	for _, e := range stored {
+	matched := map[bool][]events.Ref{} // by whether they come from the history
+	for i, e := range stored {
 		switch {
 		case e == nil || !f.sub.Wants(e.Type):
 		case e.State != events.Ready:
-			matched = append(matched, e.Ref())
+			archived := list[i].Compacted
+			matched[archived] = append(matched[archived], e.Ref())
 		case f.sub.Filter != "" || f.sub.Transform != "": // else nothing is evaluated
 			unmatched = append(unmatched, e.ID)
 		}
@@ -277,16 +279,18 @@ func (f *page) gone(ctx context.Context, stored []*events.Stored) (map[string]Go
 	if err != nil {
 		return nil, err
 	}
-	dropped, err := f.reader.opts.Dropped(ctx, f.sub.UUID, matched)
-	if err != nil {
-		return nil, err
-	}
 	gone := map[string]Gone{}
 	for _, id := range quarantined {
 		gone[id] = GoneQuarantined
 	}
-	for _, ref := range dropped {
-		gone[ref.ID] = GoneCancelled
+	for archived, refs := range matched {
+		dropped, err := f.reader.opts.Dropped(ctx, f.sub.UUID, refs, archived)
+		if err != nil {
+			return nil, err
+		}
+		for _, ref := range dropped {
+			gone[ref.ID] = GoneCancelled
+		}
 	}
 	return gone, nil
 }

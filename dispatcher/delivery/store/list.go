@@ -323,11 +323,14 @@ func (s *Store) Stored(ctx context.Context, refs []delivery.Ref) ([]*delivery.Re
 }
 
 // Dropped returns the events whose delivery to a subscriber was cancelled on request before an attempt had succeeded. That
-// of a replay may be cancelled after one has.
-func (s *Store) Dropped(ctx context.Context, subscriber uuid.UUID, list []events.Ref) (dropped []events.Ref, err error) {
+// of a replay may be cancelled after one has. Only for archived events does it read the Archive.
+func (s *Store) Dropped(ctx context.Context, subscriber uuid.UUID, list []events.Ref, archived bool) (dropped []events.Ref, err error) {
 	refs := make([]delivery.Ref, len(list))
 	for i, ref := range list {
 		refs[i] = delivery.Ref{Ref: ref, Subscriber: subscriber}
+	}
+	if !archived {
+		s = s.InRedis()
 	}
 	records, err := s.Stored(ctx, refs)
 	for i, r := range records {
