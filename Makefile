@@ -80,6 +80,7 @@ test-alerts: ## Cause each outage and check that exactly its alert fires and end
 .PHONY: test-examples
 test-examples: ## Test the receivers of examples/, the libraries of clients/, the login at a real provider, the OpenAPI documents, the shell blocks of the documents (needs node, python3, java, php, ruby; build tag examples)
 	@scripts/ensure redis
+	@scripts/ensure postgresql
 	@scripts/ensure node
 	@scripts/ensure python
 	@scripts/ensure --soft python-libraries

@@ -99,10 +99,11 @@ func (e *Emitter) Send(ctx context.Context, event EventInput) error {
 }
 
 // SendAll sends events in arrays, and returns the result of each, in their order. Events that are refused for a
-// reason that passes are sent again, alone. A refused event is no error: look at each Status.
+// reason that passes are sent again, alone. A refused event is no error: look at each Status. An event that is alone in its
+// request, and too large for the daemon or a proxy, is REJECTED.
 //
-// After an error the results are those so far; where Status is empty it is not known whether the event was accepted.
-// Send the same events again.
+// After an error the results are those so far, as many as events; where Status is empty it is not known whether the event
+// was accepted. Send the same events again.
 func (e *Emitter) SendAll(ctx context.Context, events []EventInput) ([]EventItemResult, error) {
 	results := make([]EventItemResult, len(events))
 	texts := make([][]byte, len(events))
@@ -204,6 +205,9 @@ func (e *Emitter) post(ctx context.Context, s *sender, texts [][]byte, pending [
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.Do(req)
+	if refusal, ok := errors.AsType[*Error](err); ok && len(pending) == 1 && refusal.blamesBody() {
+		return []EventItemResult{refusal.ofItem()}, nil
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -216,4 +220,21 @@ func (e *Emitter) post(ctx context.Context, s *sender, texts [][]byte, pending [
 		return nil, fmt.Errorf("sent %d events, got %d results", len(pending), len(answer.Results))
 	}
 	return answer.Results, nil
+}
+
+// blamesBody reports whether the body is the cause of the refusal. Others, such as one of a token, would meet any request.
+func (e *Error) blamesBody() bool {
+	return e.Status == http.StatusRequestEntityTooLarge || e.Code == "MALFORMED_BODY"
+}
+
+// ofItem is the refusal of a request as the result of its only event.
+func (e *Error) ofItem() EventItemResult {
+	item := ItemError{Code: e.Code, Message: cmp.Or(e.Detail, e.Title, http.StatusText(e.Status))}
+	if e.Code == "HTTP_ERROR" { // of a proxy
+		item.Code = "PAYLOAD_TOO_LARGE"
+	}
+	if len(e.Errors) > 0 {
+		item.Errors = &e.Errors
+	}
+	return EventItemResult{Status: EventItemResultStatusREJECTED, Error: &item}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -104,6 +105,11 @@ func TestSendAll(t *testing.T) {
 		"the second array refused": {inputs(1001, "{}"), []func([]string) (int, string){withResults(""), status(403, `{"code":"FORBIDDEN"}`)}, []int{1000, 1}, 0, strings.Repeat("A", 1000) + " ", "FORBIDDEN"},
 		"more than 4 MiB":          {inputs(5, `"`+strings.Repeat("x", 2<<20-500)+`"`), nil, []int{2, 2, 1}, 0, "AAAAA", ""},
 		"an event of 5 MiB":        {inputs(2, `"`+strings.Repeat("x", 5<<20)+`"`), nil, []int{1, 1}, 0, "AA", ""},
+		"too large alone":          {inputs(2, `"`+strings.Repeat("x", 5<<20)+`"`), []func([]string) (int, string){status(413, "<html>")}, []int{1, 1}, 0, "RA", ""},
+		"too large together":       {inputs(2, "{}"), []func([]string) (int, string){status(413, "<html>")}, []int{2}, 0, "  ", "413"},
+		"too large at last":        {inputs(2, "{}"), []func([]string) (int, string){withResults(later, "evt_1"), status(413, "<html>")}, []int{2, 1}, 5 * time.Second, "AR", ""},
+		"malformed alone":          {inputs(1, "{}"), []func([]string) (int, string){status(400, `{"code":"MALFORMED_BODY"}`)}, []int{1}, 0, "R", ""},
+		"refused alone":            {inputs(1, "{}"), []func([]string) (int, string){status(400, `{"error":"invalid_scope"}`)}, []int{1}, 0, " ", "invalid_scope"},
 		"an event without an id":   {[]client.EventInput{{Timestamp: time.Unix(1, 0)}}, nil, nil, 0, " ", "needs an id"},
 		"an event without a time":  {[]client.EventInput{{ID: "evt_1"}}, nil, nil, 0, " ", "needs an id and a timestamp"},
 	} {
@@ -130,6 +136,24 @@ func TestSendAll(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The result of an event that is alone in a request has the reason of the answer.
+func TestTheRefusalOfOne(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]client.ItemError{
+		`{"code":"BODY_TOO_LARGE","detail":"large","errors":[{"field":"/"}]}`: {Code: "BODY_TOO_LARGE", Message: "large", Errors: &[]client.FieldError{{Field: "/"}}},
+		"<html>": {Code: "PAYLOAD_TOO_LARGE", Message: "Request Entity Too Large"},
+	} {
+		i := &ingest{answers: slices.Repeat([]func([]string) (int, string){status(413, text)}, 2)}
+		results, err := newEmitter(t, i).SendAll(t.Context(), inputs(1, "{}"))
+		if err != nil || *results[0].ID != "evt_0" || !reflect.DeepEqual(results[0].Error, &want) {
+			t.Errorf("%s: %+v, %v", text, results, err)
+		}
+		if refusal := asError(t, newEmitter(t, i).Send(t.Context(), inputs(1, "{}")[0])); refusal.Code != want.Code || refusal.Detail != want.Message {
+			t.Errorf("%s: %+v", text, refusal)
+		}
 	}
 }
 

@@ -3,12 +3,20 @@
 package conformance_test
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"spendhook/clients/conformance"
+	"spendhook/internal/pgtest"
+	"spendhook/internal/porttest"
 )
 
 // The libraries for the other languages pass their own tests, and do what that for Go does (TestGo).
@@ -19,22 +27,30 @@ func TestExampleLibraries(t *testing.T) {
 		t.Fatal(err)
 	}
 	python, all := findPython(t)
+	drivers := []string{"/usr/share/java/sqlite-jdbc.jar", "/usr/share/java/postgresql.jar", "/usr/share/java/h2.jar"}
+	const url = "postgresql://%[3]s@%[1]s/%[2]s"
 	node := filepath.Join(clients, "typescript", "node_modules", "node", "bin", "node") // the oldest that has SQLite
 	java := conformance.Options{Command: []string{filepath.Join(clients, "java", "conformance.sh")}, Database: "jdbc:sqlite:{}"}
-	javaTests := "./test.sh"
-	if _, err := os.Stat("/usr/share/java/sqlite-jdbc.jar"); err != nil {
-		java.Database, javaTests = "none", "./build.sh"
+	postgres := postgresURL(t)
+	javaTests := []string{
+		"env", "JDBC=" + strings.Join(drivers, ":"), "DATABASES=jdbc:sqlite:{}/inbox.db?busy_timeout=20000 jdbc:h2:{}/inbox jdbc:" + postgres("java", "postgresql://%s/%s?user=%s"), "./test.sh",
+	}
+	for _, driver := range drivers {
+		if _, err := os.Stat(driver); err != nil {
+			t.Log("Java without databases:", err)
+			java.Database, javaTests = "none", []string{"./build.sh"}
+		}
 	}
 	for name, language := range map[string]struct {
 		tests   []string // which build the library, too
 		options conformance.Options
 	}{
-		"typescript": {[]string{"npm", "test"}, conformance.Options{Command: []string{node, filepath.Join(clients, "typescript", "conformance.mjs")}}},
+		"typescript": {[]string{"env", "SPENDHOOK_POSTGRES=" + postgres("typescript", url), "npm", "test"}, conformance.Options{Command: []string{node, filepath.Join(clients, "typescript", "conformance.mjs")}}},
 		"python": {
-			[]string{"env", "SPENDHOOK_REQUIRE_ALL=" + all, python, "-m", "unittest", "discover", "-s", "tests"},
+			[]string{"env", "SPENDHOOK_REQUIRE_ALL=" + all, "SPENDHOOK_POSTGRES=" + postgres("python", url), python, "-m", "unittest", "discover", "-s", "tests"},
 			conformance.Options{Command: []string{python, filepath.Join(clients, "python", "conformance.py")}},
 		},
-		"java": {[]string{javaTests}, java},
+		"java": {javaTests, java},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -48,12 +64,53 @@ func TestExampleLibraries(t *testing.T) {
 	}
 }
 
+// The types of the TypeScript client are those of the API document.
+func TestExampleTypesAreCurrent(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "api.ts")
+	generate := exec.CommandContext(t.Context(), "node_modules/.bin/openapi-typescript", "../../api/openapi.yaml", "--output", file)
+	generate.Dir = "../typescript"
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile("../typescript/src/api.gen.ts"); err != nil || string(got) != string(want) {
+		t.Errorf("src/api.gen.ts is another: run npm run generate in clients/typescript; %v", err)
+	}
+}
+
+// postgresURL starts a server of PostgreSQL and returns a function that makes an empty database in it, and returns its URL in
+// a format of address, database and user.
+func postgresURL(t *testing.T) func(name, format string) string {
+	t.Helper()
+	port := strconv.Itoa(porttest.Free(t))
+	url, remove, err := pgtest.Launch("listen_addresses=127.0.0.1", "port="+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(remove)
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	return func(name, format string) string {
+		if _, err := conn.Exec(t.Context(), "CREATE DATABASE "+name); err != nil {
+			t.Fatal(err)
+		}
+		return fmt.Sprintf(format, "127.0.0.1:"+port, name, conn.Config().User)
+	}
+}
+
 // findPython returns a Python that has the libraries that the tests use, and whether it has all of them: 1 or 0. The
 // packages of the system are not for every python3.
 func findPython(t *testing.T) (python, all string) {
 	t.Helper()
 	for _, python := range []string{"python3", "/usr/bin/python3"} {
-		if exec.CommandContext(t.Context(), python, "-c", "import cryptography, flask, starlette, uvicorn").Run() == nil {
+		if exec.CommandContext(t.Context(), python, "-c", "import cryptography, flask, psycopg2, starlette, uvicorn").Run() == nil {
 			return python, "1"
 		}
 	}

@@ -101,7 +101,8 @@ class Program:
         try:
             results = self.emitter.send_all(map(outgoing, json.loads(body)))
         except EmitFailed as error:
-            return "500 Internal Server Error", {"error": str(error), "results": [*map(shown, error.results)]}
+            known = filter(None, error.results)
+            return "500 Internal Server Error", {"error": str(error), "results": [*map(shown, known)]}
         return "200 OK", [*map(shown, results)]
 
 

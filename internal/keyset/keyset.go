@@ -67,9 +67,14 @@ func (s *Set) Again(ctx context.Context, from Source) ([]httpsig.JWK, error) {
 	return s.read(ctx, from, pause)
 }
 
-// isYounger reports whether there are keys that may still be used, and were read less than a time ago.
+// isYounger reports whether there are keys that may still be used, and were read less than a time ago. Keys that were read
+// in the future are not: the clock was set back. A little later than now is the read for which a caller waited.
 func (c *current) isYounger(now time.Time, age time.Duration) bool {
-	return c != nil && now.Sub(c.readAt) < min(age, c.life)
+	if c == nil {
+		return false
+	}
+	since := now.Sub(c.readAt)
+	return since > -pause && since < min(age, c.life)
 }
 
 // read returns the keys, which it reads unless they are younger than age.
@@ -79,7 +84,7 @@ func (s *Set) read(ctx context.Context, from Source, age time.Duration) ([]https
 	if c := s.current.Load(); c.isYounger(from.Now, age) { // read by another caller
 		return c.keys, nil
 	}
-	if s.failed != nil && from.Now.Sub(s.triedAt) < pause {
+	if s.failed != nil && from.Now.Sub(s.triedAt).Abs() < pause {
 		return nil, s.failed
 	}
 	keys, life, err := from.read(ctx)

@@ -65,6 +65,40 @@ func TestUnreadable(t *testing.T) {
 	}
 }
 
+// When the clock is set back, neither keys nor a failure are kept for as long. A caller may be a little earlier than the one
+// that read.
+func TestTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	reads, status := 0, http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		reads++
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"keys":[]}`)
+	}))
+	defer server.Close()
+	var s Set
+	from := Source{URL: server.URL, Now: time.Unix(1795167000, 0)}
+	for n, c := range []struct {
+		back   time.Duration
+		status int
+		reads  int
+	}{
+		{0, http.StatusOK, 1},
+		{time.Second, http.StatusOK, 1},
+		{time.Hour, http.StatusOK, 2},
+		{0, http.StatusOK, 2},
+		{time.Hour, http.StatusServiceUnavailable, 3},
+		{time.Second, http.StatusOK, 3},
+		{time.Hour, http.StatusOK, 4},
+	} {
+		from.Now, status = from.Now.Add(-c.back), c.status
+		_, err := s.Known(t.Context(), from)
+		if failed := c.reads == 3; reads != c.reads || (err != nil) != failed {
+			t.Errorf("case %d: %d reads, %v", n, reads, err)
+		}
+	}
+}
+
 // A message by a known key does not wait while the keys are read for another one, by an unknown key.
 func TestKnownKeysDoNotWait(t *testing.T) {
 	t.Parallel()

@@ -7,12 +7,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -319,5 +321,11 @@ func (p *process) remove() {
 func (p *process) data() string { return filepath.Join(p.dir, "data") }
 
 func (p *process) url(database string) string {
-	return "postgres://spendhook@/" + database + "?sslmode=disable&host=" + p.dir
+	query := url.Values{"sslmode": {"disable"}, "host": {p.dir}}
+	for _, setting := range p.settings {
+		if port, ok := strings.CutPrefix(setting, "port="); ok {
+			query.Set("port", port)
+		}
+	}
+	return "postgres://spendhook@/" + database + "?" + query.Encode()
 }

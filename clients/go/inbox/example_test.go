@@ -11,7 +11,7 @@ import (
 	"spendhook/clients/go/inbox"
 )
 
-// Marks payments as paid, each once.
+// Marks payments as paid, each once. Other events, such as SUBSCRIBER_TEST, change nothing.
 func Example() {
 	ctx := context.Background()
 	db, err := sql.Open("pgx", os.Getenv("DATABASE_URL"))
@@ -30,6 +30,9 @@ func Example() {
 		Verifier: verifier,
 		Store:    store,
 		Work: func(ctx context.Context, e *inbox.Event, tx *sql.Tx) error {
+			if e.Type != "PAYMENT_PAID" {
+				return nil
+			}
 			_, err := tx.ExecContext(ctx, "UPDATE payments SET paid = TRUE WHERE event = $1", e.ID)
 			return err
 		},

@@ -32,6 +32,22 @@ type Progress struct {
 	Forgotten int64
 }
 
+// Passed is an event of the feed that has no body.
+type Passed struct {
+	ID       string
+	Sequence int64 // the number of the event in its company
+	// Reason is COMPACTED: the daemon has removed the payload; CANCELLED: somebody cancelled the delivery; or QUARANTINED: an
+	// operator is to look at the event.
+	Reason string
+}
+
+// reading is the state of a reading of the feed.
+type reading struct {
+	Progress
+
+	whole bool // it began at the start of the feed
+}
+
 const (
 	feedLimit = 100
 	// feedWait is how long one request waits for an event: less than the time-out of a client.
@@ -44,25 +60,36 @@ var errNoFeed = errors.New("the inbox has no feed")
 // error, such as one of Work, it stops; the next call reads the page of the event that failed again. Deliveries may
 // arrive meanwhile. If the daemon has lost events that were read, in a failover, it reads the feed from its start.
 func (i *Inbox[T]) CatchUp(ctx context.Context) (Progress, error) {
-	var p Progress
+	var r reading
 	for {
-		more, err := i.page(ctx, "0s", &p)
+		more, err := i.page(ctx, "0s", &r)
 		if err != nil || !more {
-			return p, err
+			return r.Progress, err
 		}
 	}
 }
 
+// Rewind sets the stored cursor to "", so that the next reading begins at the start of the feed. Events that are known are
+// not worked on again. It is for an inbox that only reads the feed, after an operator retried what was QUARANTINED, or
+// somebody replayed a CANCELLED delivery: the feed has the body now, but the inbox has passed the event.
+func (i *Inbox[T]) Rewind(ctx context.Context) error { return i.setCursor(ctx, "") }
+
 // Follow catches up, and then works on each new event that the inbox lacks, until ctx ends. After an error it waits for
-// a second, and longer after each further one, up to a minute. It is for a receiver that gets
-// no deliveries; one that does runs FillGaps.
+// a second, and longer after each further one, up to a minute. Without a feed it calls Failed and returns. It is for a
+// receiver that gets no deliveries; one that does runs FillGaps.
 func (i *Inbox[T]) Follow(ctx context.Context) {
+	if i.o.Feed == nil {
+		i.o.Failed(fmt.Errorf("follow the feed: %w", errNoFeed))
+		return
+	}
+	var r reading
 	failures := 0
 	for ctx.Err() == nil {
-		_, err := i.page(ctx, feedWait, &Progress{})
+		more, err := i.page(ctx, feedWait, &r)
 		switch {
 		case err == nil:
 			failures = 0
+			r.whole = r.whole && more
 		case ctx.Err() == nil:
 			i.o.Failed(fmt.Errorf("follow the feed: %w", err))
 			pause.For(ctx, i.backoff(failures))
@@ -77,7 +104,7 @@ func backoff(failures int) time.Duration {
 }
 
 // page reads and works on one page.
-func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more bool, err error) {
+func (i *Inbox[T]) page(ctx context.Context, wait string, r *reading) (more bool, err error) {
 	if i.o.Feed == nil {
 		return false, errNoFeed
 	}
@@ -96,14 +123,18 @@ func (i *Inbox[T]) page(ctx context.Context, wait string, p *Progress) (more boo
 	if err != nil {
 		return false, fmt.Errorf("read the feed: %w", err)
 	}
-	p.Forgotten += page.Forgotten
+	r.whole = r.whole || cursor == ""
+	r.Forgotten += page.Forgotten
+	if page.Forgotten > 0 && !r.whole {
+		i.o.Failed(fmt.Errorf("%d events since the last reading are no longer kept by the service", page.Forgotten))
+	}
 	for _, e := range page.Content {
-		if err := i.take(ctx, e, p); err != nil {
+		if err := i.take(ctx, e, &r.Progress); err != nil {
 			return false, fmt.Errorf("event %s: %w", e.ID, err)
 		}
 	}
 	if page.Cursor != cursor {
-		err = i.setCursor(ctx, page.Cursor)
+		err = i.moveCursor(ctx, cursor, page.Cursor)
 	}
 	if err == nil && !page.More {
 		i.chain.read(before, page.Next)
@@ -134,7 +165,7 @@ func (i *Inbox[T]) read(ctx context.Context, cursor, wait string) (*client.Feed,
 func (i *Inbox[T]) take(ctx context.Context, e client.FeedEvent, p *Progress) error {
 	if e.Body == nil {
 		p.Gone++
-		return nil
+		return i.pass(e)
 	}
 	added, err := i.once(ctx, newEvent(e.ID, e.Sequence, []byte(*e.Body)))
 	if added {
@@ -143,12 +174,31 @@ func (i *Inbox[T]) take(ctx context.Context, e client.FeedEvent, p *Progress) er
 	return err
 }
 
+func (i *Inbox[T]) pass(e client.FeedEvent) (err error) {
+	defer recovered(&err)
+	passed := Passed{ID: e.ID, Sequence: e.Sequence}
+	if e.Gone != nil {
+		passed.Reason = string(*e.Gone)
+	}
+	i.o.Passed(passed)
+	return nil
+}
+
 func (i *Inbox[T]) cursor(ctx context.Context) (cursor string, err error) {
 	err = i.o.Store.Transaction(ctx, func(tx Transaction, _ T) error {
 		cursor, err = tx.Cursor(ctx)
 		return err
 	})
 	return cursor, err
+}
+
+// moveCursor replaces the cursor unless somebody did so while the page was read: Rewind would be undone. It takes two
+// transactions, since SQLite may refuse to write in one that began with reading.
+func (i *Inbox[T]) moveCursor(ctx context.Context, from, to string) error {
+	if now, err := i.cursor(ctx); err != nil || now != from {
+		return err
+	}
+	return i.setCursor(ctx, to)
 }
 
 func (i *Inbox[T]) setCursor(ctx context.Context, cursor string) error {

@@ -21,10 +21,11 @@ import (
 
 // feedServer serves a feed in pages of two events. A cursor has the number and the id of the last one.
 type feedServer struct {
-	mu      sync.Mutex
-	events  []map[string]any
-	asked   []string // queries
-	refusal string   // the code of every answer; "": none
+	mu        sync.Mutex
+	events    []map[string]any
+	asked     []string // queries
+	refusal   string   // the code of every answer; "": none
+	forgotten int      // in every answer
 }
 
 func (f *feedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -47,8 +48,8 @@ func (f *feedServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	end := min(after+2, len(f.events))
 	content, _ := json.Marshal(f.events[after:end])
-	_, _ = fmt.Fprintf(w, `{"content":%s,"next":%d,"cursor":%q,"more":%v,"last":%d,"forgotten":0}`,
-		content, end, f.cursor(end), end < len(f.events), len(f.events))
+	_, _ = fmt.Fprintf(w, `{"content":%s,"next":%d,"cursor":%q,"more":%v,"last":%d,"forgotten":%d}`,
+		content, end, f.cursor(end), end < len(f.events), len(f.events), f.forgotten)
 }
 
 // cursor is that of a page that ends with an event; "": there is no such event.
@@ -196,10 +197,118 @@ func TestAnswersThatAreNotFromAFeed(t *testing.T) {
 		`{"next":1,"cursor":"1-x"}`: true, `{"next":1,"cursor":"1-x","more":true}`: false, `{"next":1}`: false, `{"next":1,"cursor":1}`: false,
 	} {
 		answer = text
-		_, err := b.page(t.Context(), "0s", &Progress{})
+		_, err := b.page(t.Context(), "0s", &reading{})
 		if cursor, _ := b.cursor(t.Context()); (err == nil) != valid || cursor != "1-x" {
 			t.Errorf("%s: cursor %q, %v", text, cursor, err)
 		}
+	}
+}
+
+// Events without a body are passed, again if the page is read again, and a panic of the callback is an error.
+func TestPassed(t *testing.T) {
+	t.Parallel()
+	server, feed := newFeed(t)
+	b := newBox(t, &MemoryStore[any]{}, feed)
+	server.add("evt_1", "{}")
+	var want []Passed
+	for n, reason := range []string{"COMPACTED", "CANCELLED", "QUARANTINED"} {
+		id := strings.ToLower(reason)
+		server.add(id, nil)
+		server.events[n+1]["gone"] = reason
+		want = append(want, Passed{ID: id, Sequence: int64(n + 2), Reason: reason})
+	}
+	var passed []Passed
+	b.o.Passed = func(p Passed) {
+		if passed = append(passed, p); len(passed) == 1 {
+			panic("on purpose")
+		}
+	}
+	if _, err := b.CatchUp(t.Context()); err == nil || err.Error() != "event compacted: panic: on purpose" {
+		t.Errorf("the callback panics: %v", err)
+	}
+	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Gone: 3}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if want = append(want[:1:1], want...); !slices.Equal(passed, want) {
+		t.Errorf("passed %v, not %v", passed, want)
+	}
+	wantIDs(t, b, "evt_1")
+}
+
+// What the daemon has forgotten since the last reading is reported, for each page; not what it forgot before the first one.
+func TestForgotten(t *testing.T) {
+	t.Parallel()
+	server, feed := newFeed(t)
+	b := newBox(t, &MemoryStore[any]{}, feed)
+	server.forgotten = 3
+	for n := range 3 {
+		server.add("evt_"+strconv.Itoa(n+1), "{}")
+	}
+	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Missing: 3, Forgotten: 6}) || len(b.failed) > 0 {
+		t.Errorf("the first reading: %+v, %v, failed %v", p, err, b.failed)
+	}
+	for n := range 3 {
+		server.add("evt_"+strconv.Itoa(n+4), "{}")
+	}
+	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Missing: 3, Forgotten: 6}) || len(b.failed) != 2 {
+		t.Errorf("the second reading: %+v, %v, failed %v", p, err, b.failed)
+	}
+	// A feed that is followed from its start is read to its end at first.
+	followed := newBox(t, &MemoryStore[any]{}, feed)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	work := followed.o.Work
+	followed.o.Work = func(ctx context.Context, e *Event, tx any) error {
+		if e.ID == "evt_6" {
+			server.add("evt_7", "{}")
+		}
+		if e.ID == "evt_7" {
+			defer stop()
+		}
+		return work(ctx, e, tx)
+	}
+	followed.Follow(ctx)
+	if len(followed.worked) != 7 || len(followed.failed) != 1 {
+		t.Errorf("followed %v, failed %v", followed.ids(), followed.failed)
+	}
+	for _, err := range append(b.failed, followed.failed...) {
+		if err.Error() != "3 events since the last reading are no longer kept by the service" {
+			t.Error(err)
+		}
+	}
+}
+
+// Rewind leads to what was retried after it was passed, and to nothing twice; also while the feed is read.
+func TestRewind(t *testing.T) {
+	t.Parallel()
+	server, feed := newFeed(t)
+	b := newBox(t, &MemoryStore[any]{}, feed)
+	server.add("evt_1", "{}")
+	if _, err := b.CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	server.add("quarantined", nil)
+	b.o.Passed = func(Passed) {
+		if err := b.Rewind(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Gone: 1}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+	delete(server.events[1], "gone")
+	server.events[1]["body"] = "{}"
+	server.asked = nil
+	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Missing: 1}) {
+		t.Errorf("after Rewind: %+v, %v", p, err)
+	}
+	wantAsked(t, server, "after=0")
+	wantIDs(t, b, "evt_1", "quarantined")
+	if err := b.Rewind(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if cursor, err := b.cursor(t.Context()); err != nil || cursor != "" {
+		t.Errorf("the cursor is %q, %v", cursor, err)
 	}
 }
 

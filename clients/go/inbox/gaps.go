@@ -21,10 +21,14 @@ const (
 )
 
 // FillGaps catches up, and then again when the event that a delivery names as the one before it has not come within 5
-// seconds, when a delivery names none, and every 10 minutes. It returns when ctx ends. Errors are treated as by Follow. It
-// costs less than Follow, with which every event comes twice, but it knows only of deliveries to this process: if several
-// processes share a store, each of them reads the feed while deliveries come.
+// seconds, when a delivery names none, and every 10 minutes. It returns when ctx ends, or at once without a feed. Errors are
+// treated as by Follow. It costs less than Follow, with which every event comes twice, but it knows only of deliveries to
+// this process: if several processes share a store, each of them reads the feed while deliveries come.
 func (i *Inbox[T]) FillGaps(ctx context.Context) {
+	if i.o.Feed == nil {
+		i.o.Failed(fmt.Errorf("fill gaps: %w", errNoFeed))
+		return
+	}
 	i.chain.watch(true)
 	defer i.chain.watch(false)
 	failures := 0

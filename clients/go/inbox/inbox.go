@@ -9,6 +9,9 @@
 //		Verifier: verifier,
 //		Store:    store,
 //		Work: func(ctx context.Context, e *inbox.Event, tx *sql.Tx) error {
+//			if e.Type != "PAYMENT_PAID" {
+//				return nil // such as SUBSCRIBER_TEST
+//			}
 //			_, err := tx.ExecContext(ctx, "INSERT INTO payments …", e.ID)
 //			return err
 //		},
@@ -38,14 +41,16 @@ const maxBody = 1 << 20
 // such as *sql.Tx. Implementations are safe for concurrent use, by several processes if they share the data.
 type Store[T any] interface {
 	// Transaction calls do. It keeps everything that do did if do returns nil, else nothing, and then it returns
-	// an error.
+	// an error. After a panic of do it keeps nothing, and goes on with the panic.
 	Transaction(ctx context.Context, do func(tx Transaction, work T) error) error
 }
 
 // Transaction is the part of a transaction that the Inbox needs. It is used by one goroutine.
 type Transaction interface {
 	// Add notes an event; false: it is known already. Two transactions with one id are not both told true,
-	// unless one of them is undone. sequence is 0 if it is unknown.
+	// unless one of them is undone. It returns false only if the event was noted by a transaction that was committed, or
+	// by this one: while another transaction with this id is open, it waits for that one or fails. sequence is 0 if it
+	// is unknown.
 	Add(ctx context.Context, id string, sequence int64) (added bool, err error)
 	// Cursor returns the text that SetCursor stored last; "" at first.
 	Cursor(ctx context.Context) (string, error)
@@ -57,7 +62,7 @@ type Transaction interface {
 type Options[T any] struct {
 	Verifier *Verifier
 	Store    Store[T]
-	// Work works on a new event, in the transaction in which its id is noted. If it fails, the event is delivered
+	// Work works on a new event, in the transaction in which its id is noted. If it fails or panics, the event is delivered
 	// again. It must be done within 15 seconds, and be safe for concurrent use.
 	Work func(ctx context.Context, e *Event, tx T) error
 	// Feed is what CatchUp, FillGaps and Follow read; nil: nothing.
@@ -65,9 +70,14 @@ type Options[T any] struct {
 	// Origin is the host name of the daemon, as WebHook-Request-Origin has it: that of its public_url. A receiver of the
 	// format cloudevents agrees to deliveries from there. "": it agrees to none, because the handshake is not signed.
 	Origin string
-	// Failed is called with the reason of each answer 500 or 503, and of each pause of FillGaps and Follow. nil: not called. It must be
-	// safe for concurrent use.
+	// Failed is called with the reason of each answer 500 or 503, and of each pause of FillGaps and Follow; and for each page
+	// of the feed with the number of events since the last reading that the daemon no longer keeps. nil: not called. It must
+	// be safe for concurrent use.
 	Failed func(error)
+	// Passed is called for each event of the feed that is passed over because it has no body. It may be called again for
+	// one event, when a page is read again. A panic is an error of the reading. nil: not called. It must be safe for
+	// concurrent use.
+	Passed func(Passed)
 }
 
 // Inbox is an http.Handler of deliveries to one subscriber. It is safe for concurrent use.
@@ -87,13 +97,16 @@ func New[T any](o Options[T]) (*Inbox[T], error) {
 	if o.Failed == nil {
 		o.Failed = func(error) {}
 	}
+	if o.Passed == nil {
+		o.Passed = func(Passed) {}
+	}
 	return &Inbox[T]{o: o, chain: newChain(), backoff: backoff, lateness: lateness, checkEvery: checkEvery}, nil
 }
 
 // ServeHTTP answers a delivery: 204 when the event was worked on, now or before; 200 with the text of a challenge; 401
 // for a signature that is not valid; 413 for a body of more than 1 MiB; 503 while the keys cannot be read; 500 if
-// the store or the work failed. After 500 and 503 Spendhook delivers again. The handshake of CloudEvents from Origin is
-// answered 200, any other request that is no POST 405.
+// the store or the work failed, also by a panic other than http.ErrAbortHandler. After 500 and 503 Spendhook delivers again.
+// The handshake of CloudEvents from Origin is answered 200, any other request that is no POST 405.
 func (i *Inbox[T]) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost {
 		i.handshake(w, r)
@@ -140,6 +153,9 @@ func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, 
 		return http.StatusOK, text
 	}
 	added, err := i.once(r.Context(), e)
+	if p, ok := errors.AsType[*panicError](err); ok && p.value == any(http.ErrAbortHandler) {
+		panic(p.value)
+	}
 	if err != nil {
 		i.o.Failed(fmt.Errorf("event %s: %w", e.ID, err))
 		return http.StatusInternalServerError, "try again later"
@@ -150,13 +166,27 @@ func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, 
 	return http.StatusNoContent, ""
 }
 
-// once works on an event unless it is known.
-func (i *Inbox[T]) once(ctx context.Context, e *Event) (added bool, err error) {
-	err = i.o.Store.Transaction(ctx, func(tx Transaction, work T) error {
+// once works on an event unless it is known. A panic is an error, after the store has undone the transaction.
+func (i *Inbox[T]) once(ctx context.Context, e *Event) (worked bool, err error) {
+	defer recovered(&err)
+	added := false
+	err = i.o.Store.Transaction(ctx, func(tx Transaction, work T) (err error) {
 		if added, err = tx.Add(ctx, e.ID, e.Sequence); err != nil || !added {
 			return err
 		}
 		return i.o.Work(ctx, e, work)
 	})
 	return added && err == nil, err
+}
+
+// panicError is a panic as an error.
+type panicError struct{ value any }
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// recovered makes a panic of the function that defers it the error.
+func recovered(err *error) {
+	if value := recover(); value != nil {
+		*err = &panicError{value}
+	}
 }

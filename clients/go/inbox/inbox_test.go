@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,59 @@ func TestInbox(t *testing.T) {
 	}
 	if e := b.worked[1]; e.ID != "pay-2" || e.Type != "" || e.Metadata != nil || string(e.Body) != "no JSON" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// A panic of the work is an error, and what was done is undone. http.ErrAbortHandler is for the server.
+func TestPanics(t *testing.T) {
+	t.Parallel()
+	server, feed := newFeed(t)
+	b := newBox(t, &MemoryStore[any]{}, feed)
+	b.backoff = func(int) time.Duration { return 0 }
+	work, values, stop := b.o.Work, []any{"on purpose", http.ErrAbortHandler, http.ErrAbortHandler}, func() {}
+	b.o.Work = func(ctx context.Context, e *Event, tx any) error {
+		if len(values) > 0 {
+			value := values[0]
+			values = values[1:]
+			panic(value)
+		}
+		defer stop()
+		return work(ctx, e, tx)
+	}
+	if w := b.deliver(t, "evt_1", "{}"); w.Code != http.StatusInternalServerError {
+		t.Errorf("it answered %d", w.Code)
+	}
+	func() {
+		defer func() {
+			if value := recover(); value != any(http.ErrAbortHandler) {
+				t.Errorf("the server gets %v", value)
+			}
+		}()
+		b.deliver(t, "evt_1", "{}")
+	}()
+	server.add("evt_1", "{}")
+	if p, err := b.CatchUp(t.Context()); err == nil || p.Missing != 0 {
+		t.Errorf("caught up: %+v, %v", p, err)
+	}
+	for n, read := range []func(context.Context){b.Follow, b.FillGaps} {
+		server.add("evt_"+strconv.Itoa(n+2), "{}")
+		values = []any{"on purpose", "on purpose"}
+		ctx, cancel := context.WithCancel(t.Context())
+		stop = func() {
+			if len(b.worked) == n+2 {
+				cancel()
+			}
+		}
+		read(ctx)
+	}
+	wantIDs(t, b, "evt_1", "evt_2", "evt_3")
+	if len(b.failed) != 5 {
+		t.Errorf("failed %v", b.failed)
+	}
+	for _, err := range b.failed {
+		if !strings.HasSuffix(err.Error(), ": panic: on purpose") {
+			t.Error(err)
+		}
 	}
 }
 
@@ -224,8 +278,14 @@ func TestNewNeedsItsParts(t *testing.T) {
 	if _, err := New(Options[any]{}); err == nil {
 		t.Error("no error")
 	}
-	if _, err := newBox(t, &MemoryStore[any]{}, nil).CatchUp(t.Context()); err == nil {
-		t.Error("an inbox without a feed caught up")
+	b := newBox(t, &MemoryStore[any]{}, nil)
+	if _, err := b.CatchUp(t.Context()); !errors.Is(err, errNoFeed) {
+		t.Errorf("an inbox without a feed caught up: %v", err)
+	}
+	b.Follow(t.Context())
+	b.FillGaps(t.Context())
+	if len(b.failed) != 2 || !errors.Is(b.failed[0], errNoFeed) || !errors.Is(b.failed[1], errNoFeed) {
+		t.Errorf("failed %v", b.failed)
 	}
 }
 

@@ -1,6 +1,7 @@
 package inbox
 
 import (
+	"context"
 	"database/sql"
 	"path/filepath"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	_ "modernc.org/sqlite"             // the driver "sqlite"
 
 	"spendhook/internal/pgtest"
+	"spendhook/internal/waittest"
 )
 
 func TestMain(m *testing.M) { pgtest.Main(m) }
@@ -48,7 +50,7 @@ func testSQL(t *testing.T, open func() *SQLStore) {
 	testStore(t, open())
 	testForget(t, open())
 	testSameTime(t, open())
-	testFeeds(t, open())
+	testNames(t, open())
 }
 
 func testForget(t *testing.T, s *SQLStore) {
@@ -69,6 +71,9 @@ func testForget(t *testing.T, s *SQLStore) {
 	add("old")
 	now = now.Add(time.Hour)
 	add("new")
+	if n, err := (&SQLStore{DB: s.DB, Name: "other", Now: s.Now}).Forget(t.Context(), time.Minute); n != 0 || err != nil {
+		t.Errorf("another inbox forgot %d, %v", n, err)
+	}
 	if n, err := s.Forget(t.Context(), time.Minute); n != 1 || err != nil {
 		t.Errorf("forgot %d, %v", n, err)
 	}
@@ -103,26 +108,87 @@ func testSameTime(t *testing.T, s *SQLStore) {
 	}
 }
 
-// Two feeds have a place each.
-func testFeeds(t *testing.T, s *SQLStore) {
+// Inboxes with two names each work on an event, and have a cursor each. Those with one name share both.
+func testNames(t *testing.T, s *SQLStore) {
 	t.Helper()
-	other := &SQLStore{DB: s.DB, Feed: "other"}
-	for store, cursor := range map[*SQLStore]string{s: "3-x", other: "9-x"} {
-		err := store.Transaction(t.Context(), func(tx Transaction, _ *sql.Tx) error { return tx.SetCursor(t.Context(), cursor) })
+	panics := true
+	named := func(name string) *Inbox[*sql.Tx] {
+		t.Helper()
+		box, err := New(Options[*sql.Tx]{
+			Verifier: &Verifier{}, Store: &SQLStore{DB: s.DB, Name: name},
+			Work: func(context.Context, *Event, *sql.Tx) error {
+				if panics {
+					panic("on purpose")
+				}
+				return nil
+			},
+		})
 		if err != nil {
+			t.Fatal(err)
+		}
+		return box
+	}
+	first, same, other := named(""), named("inbox"), named("other")
+	if worked, err := first.once(t.Context(), &Event{ID: "evt_1"}); worked || err == nil {
+		t.Errorf("the work panics: %t, %v", worked, err)
+	}
+	panics = false
+	for n, c := range []struct {
+		box  *Inbox[*sql.Tx]
+		want bool
+	}{{first, true}, {same, false}, {other, true}, {other, false}} {
+		if worked, err := c.box.once(t.Context(), &Event{ID: "evt_1"}); worked != c.want || err != nil {
+			t.Errorf("case %d: %t, %v", n, worked, err)
+		}
+	}
+	for box, cursor := range map[*Inbox[*sql.Tx]]string{first: "3-x", other: "9-x"} {
+		if err := box.setCursor(t.Context(), cursor); err != nil {
 			t.Error(err)
 		}
 	}
-	for store, want := range map[*SQLStore]string{s: "3-x", other: "9-x"} {
-		err := store.Transaction(t.Context(), func(tx Transaction, _ *sql.Tx) error {
-			cursor, err := tx.Cursor(t.Context())
-			if cursor != want {
-				t.Errorf("%q, not %q", cursor, want)
-			}
-			return err
-		})
-		if err != nil {
-			t.Error(err)
+	for box, want := range map[*Inbox[*sql.Tx]]string{first: "3-x", same: "3-x", other: "9-x"} {
+		if cursor, err := box.cursor(t.Context()); cursor != want || err != nil {
+			t.Errorf("%q, %v, not %q", cursor, err, want)
 		}
+	}
+}
+
+// PostgreSQL refuses a table that another process creates at the same time. Here two others create one each.
+func TestMigrateAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	db, err := sql.Open("pgx", pgtest.New(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	create := func(statement string) *sql.Tx {
+		t.Helper()
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := tx.ExecContext(t.Context(), statement); err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	others := map[string]*sql.Tx{"spendhook_inbox": create(createInbox), "spendhook_cursor": create(createCursor)}
+	migrated := make(chan error, 1)
+	go func() { migrated <- (&SQLStore{DB: db}).Migrate(t.Context()) }()
+	for _, table := range []string{"spendhook_inbox", "spendhook_cursor"} {
+		waittest.Until(t, "it waits for "+table, func() (waits bool) {
+			err := db.QueryRowContext(t.Context(), `SELECT EXISTS (SELECT 1 FROM pg_stat_activity
+				WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%')`, table).Scan(&waits)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return waits
+		})
+		if err := others[table].Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := <-migrated; err != nil {
+		t.Error(err)
 	}
 }

@@ -217,7 +217,7 @@ final class Conformance {
   }
 
   private static List<Object> shown(List<Result> results) {
-    return results.stream().map(Conformance::shown).collect(Collectors.toList());
+    return results.stream().map(result -> result == null ? null : shown(result)).collect(Collectors.toList());
   }
 
   private static Object shown(Result result) {

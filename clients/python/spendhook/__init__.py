@@ -20,7 +20,7 @@ from ._errors import (
     SpendhookError,
 )
 from ._feed import Feed
-from ._inbox import Inbox, Progress
+from ._inbox import Inbox, Passed, Progress
 from ._message import MAX_BODY, Event, Request, Response
 from ._outbox import OutboxEvent, insert_outbox
 from ._sql import SqlStore
@@ -45,6 +45,7 @@ __all__ = [
     "MemoryStore",
     "OutboxEvent",
     "OutgoingEvent",
+    "Passed",
     "Progress",
     "Request",
     "RequestHandler",

@@ -21,6 +21,7 @@ _MAX_ANSWER = 16 << 20
 _FIRST_PAUSE = 0.5  # seconds
 _MAX_PAUSE = 30.0
 _PASSING = (429, 502, 503, 504)
+_REFUSING = (400, 413, 422)  # of a request with one event: its own fault
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,9 @@ class Status(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an event was refused. `code` is one of docs/errors.md, and `errors` has each invalid field. `retry_after`
-    is the number of seconds after which the same event may be accepted; None: never.
+    """Why an event was refused. `code` is one of docs/errors.md, or PAYLOAD_TOO_LARGE if a proxy refused the event for
+    its size, and `errors` has each invalid field. `retry_after` is the number of seconds after which the same event
+    may be accepted; None: never.
     """
 
     code: str
@@ -125,16 +127,15 @@ class Emitter:
         """Sends events in arrays, and returns the result of each, in their order.
 
         Events that are refused for a reason that passes are sent again, alone. Another refusal is a result, not an
-        error: look at each status. Raises EmitFailed, with the results so far, and before anything is sent
-        ValueError or TypeError if an event cannot be sent.
+        error: look at each status. So is an answer of 400, 413 or 422 to a request with one event. Raises EmitFailed,
+        with the results so far, and before anything is sent ValueError or TypeError if an event cannot be sent.
         """
         sendings = [_Sending(event.id, _encode(event, self._company)) for event in events]
         try:
             for array in _arrays(sendings):
                 self._send_array(array)
         except _GaveUp as error:
-            results = [sending.result for sending in sendings if sending.result]
-            raise EmitFailed(str(error), results) from error.__cause__
+            raise EmitFailed(str(error), [sending.result for sending in sendings]) from error.__cause__
         return [sending.result for sending in sendings if sending.result]
 
     def _send_array(self, pending: list[_Sending]) -> None:
@@ -166,6 +167,8 @@ class Emitter:
             except ssl.SSLCertVerificationError as error:
                 raise _GaveUp(f"the certificate is not trusted: {error}") from error
             except ApiError as error:
+                if count == 1 and error.status in _REFUSING:
+                    return [_refusal(error)]
                 if error.status not in _PASSING:
                     raise _GaveUp(str(error)) from error
                 failure: Exception = error
@@ -252,6 +255,11 @@ def _results(document: Any, count: int) -> list[Result]:
     if len(results) != count:
         raise ApiError(200, "", f"sent {count} events, got {len(results)} results")
     return results
+
+
+def _refusal(error: ApiError) -> Result:
+    code = error.code or ("PAYLOAD_TOO_LARGE" if error.status == 413 else "")
+    return Result("", Status.REJECTED, Failure(code, error.detail))
 
 
 def _result(item: Any) -> Result:

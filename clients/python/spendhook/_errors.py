@@ -51,10 +51,10 @@ class EventRefused(SpendhookError):
 class EmitFailed(SpendhookError):
     """Sending ended before all events had a result.
 
-    `results` are those so far, in the order of the events. Where an event has none, it is not known whether it was
-    accepted: send the same events again. `__cause__` is the last error, if there was one.
+    `results` has one for each event, in their order. None: it is not known whether the event was accepted; send the
+    same events again. `__cause__` is the last error, if there was one.
     """
 
-    def __init__(self, message: str, results: list[Result]) -> None:
+    def __init__(self, message: str, results: list[Result | None]) -> None:
         super().__init__(message)
         self.results = results

@@ -16,11 +16,14 @@ _PATIENCE = 15.0  # seconds beyond those that the daemon waits
 
 @dataclass(frozen=True)
 class FeedEvent:
-    """An event of the feed. `body` is None if the event is gone."""
+    """An event of the feed. If it is gone, `body` is None, and `gone` says why: "COMPACTED", "CANCELLED" or
+    "QUARANTINED".
+    """
 
     id: str
     sequence: int
     body: bytes | None
+    gone: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ class Feed:
 
 
 def _event(item: Any) -> FeedEvent:
-    body = None if item.get("gone") else item.get("body")
-    return FeedEvent(
-        str(item["id"]), int(item["sequence"]), None if body is None else body.encode("utf-8", "surrogatepass")
-    )
+    gone = str(item.get("gone") or "")
+    body = None if gone else item.get("body")
+    encoded = None if body is None else body.encode("utf-8", "surrogatepass")
+    return FeedEvent(str(item["id"]), int(item["sequence"]), encoded, gone)

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 
 from ._chain import Chain
 from ._errors import ApiError, InvalidMessage, KeysUnavailable
-from ._feed import Feed, Page
+from ._feed import Feed
 from ._message import MAX_BODY, Event, Request, Response, challenge_of, number_of, read_event
 from ._store import Store
 from ._verifier import Verifier
@@ -41,6 +41,18 @@ class Progress:
     forgotten: int = 0
 
 
+@dataclass(frozen=True)
+class Passed:
+    """An event that the feed names without a body, so that the inbox passes over it. `reason` is "COMPACTED": the daemon
+    has removed the payload; "CANCELLED": somebody cancelled the delivery; or "QUARANTINED": an operator is to look at
+    the event.
+    """
+
+    id: str
+    sequence: int
+    reason: str
+
+
 class Inbox(Generic[T]):
     """Receives the deliveries to one subscriber, and works on each event once. Safe for concurrent use.
 
@@ -49,6 +61,10 @@ class Inbox(Generic[T]):
     gives: a cursor of the database for `SqlStore`. If the work raises, nothing is kept, and the event is delivered
     again. Other effects, such as a mail, may then be repeated. Work must be done within 15 seconds, and be safe for
     concurrent use.
+
+    `passed` is called for each event that the feed names without a body, also if the inbox has worked on the event, and
+    perhaps again when a page is read again. It must be safe for concurrent use. What it raises is an error of the
+    reading.
 
     `origin` is the host name of the daemon, as WebHook-Request-Origin has it: that of its public_url. A receiver of the
     format "cloudevents" agrees to deliveries from there. Without it, it agrees to none, because the handshake is not
@@ -64,12 +80,14 @@ class Inbox(Generic[T]):
         store: Store[T],
         work: Callable[[Event, T], None],
         feed: Feed | None = None,
+        passed: Callable[[Passed], None] | None = None,
         origin: str | None = None,
     ) -> None:
         self._verifier = verifier
         self._store = store
         self._work = work
         self._feed = feed
+        self._passed = passed
         self._origin = origin
         self._chain = Chain()
 
@@ -122,13 +140,22 @@ class Inbox(Generic[T]):
 
         It stops at the first error, such as one of the work, and raises it. The next call reads the page of that event
         again, so nothing is skipped. Deliveries may arrive meanwhile. If the daemon's Redis has lost events in a
-        failover, so that others have their numbers, it reads from the start by itself.
+        failover, so that others have their numbers, it reads from the start by itself. If the daemon no longer keeps
+        events since the last reading, a warning is logged, and reading goes on.
         """
-        progress = Progress()
-        while True:
-            page, progress = self._page(0, progress)
-            if not page.more:
-                return progress
+        reading = _Reading()
+        while self._page(0, reading):
+            pass
+        return reading.progress
+
+    def rewind(self) -> None:
+        """Lets the next reading begin at the start of the feed. Events that are known are not worked on again.
+
+        It is for a receiver that only reads the feed, after an operator retried an event that was QUARANTINED, or a
+        delivery that was CANCELLED was replayed. Raises what the store does.
+        """
+        with self._store.transaction() as transaction:
+            transaction.set_cursor("")
 
     def fill_gaps(self, stop: threading.Event) -> None:
         """Catches up, and then again when the event that a delivery names as the one before it has not come within 5
@@ -137,8 +164,9 @@ class Inbox(Generic[T]):
         It ends within about a second after `stop` is set, or after the reading that is under way; run it in a thread. It
         survives errors as `follow` does. It costs less than `follow`, with which every event comes twice, but it knows
         only of deliveries to this process: if several processes share a store, each of them reads the feed while
-        deliveries come.
+        deliveries come. ValueError if the inbox has no feed.
         """
+        self._need_feed()
         self._chain.watch(True)
         try:
             self._repeat("fill gaps", stop, lambda: self._fill(stop))
@@ -159,9 +187,11 @@ class Inbox(Generic[T]):
 
         It survives errors: it tries again after 1 second, then after twice the time, up to a minute. It is for a
         receiver that gets no deliveries; one that does runs `fill_gaps`. It notices `stop` within about 20 seconds; run
-        it in a thread that is a daemon.
+        it in a thread that is a daemon. ValueError if the inbox has no feed.
         """
-        self._repeat("follow the feed", stop, lambda: self._page(_FOLLOW_WAIT, Progress()))
+        self._need_feed()
+        reading = _Reading()
+        self._repeat("follow the feed", stop, lambda: self._page(_FOLLOW_WAIT, reading))
 
     def _repeat(self, what: str, stop: threading.Event, step: Callable[[], object]) -> None:
         """Does something again and again, with a pause after an error."""
@@ -176,36 +206,50 @@ class Inbox(Generic[T]):
                 stop.wait(pause)
                 failures += 1
 
-    def _page(self, wait: int, progress: Progress) -> tuple[Page, Progress]:
-        """Reads a page, and works on it."""
+    def _need_feed(self) -> Feed:
         if self._feed is None:
             raise ValueError("the inbox has no feed")
+        return self._feed
+
+    def _page(self, wait: int, reading: _Reading) -> bool:
+        """Reads a page, and works on it. Returns whether to read on at once."""
+        feed = self._need_feed()
         with self._store.transaction() as transaction:
             cursor = transaction.cursor()
         before = self._chain.reading()
         try:
-            page = self._feed.read(cursor, wait)
+            page = feed.read(cursor, wait)
         except ApiError as error:
             if not cursor or error.code != "FEED_CHANGED":
                 raise
-            cursor = ""  # other events may have the numbers of those that were read
-            self._set_cursor(cursor)
-            page = self._feed.read(cursor, wait)
-        missing, gone = progress.missing, progress.gone
+            self.rewind()  # other events may have the numbers of those that were read
+            cursor = ""
+            page = feed.read(cursor, wait)
+        missing = gone = 0
         for item in page.events:
             if item.body is None:
                 gone += 1
+                if self._passed:
+                    self._passed(Passed(item.id, item.sequence, item.gone))
             elif self._once(read_event(item.id, item.sequence, item.body)):
                 missing += 1
+        reading.from_start = reading.from_start or not cursor
+        if page.forgotten and not reading.from_start:
+            _log.warning("%d events since the last reading are no longer kept by the service", page.forgotten)
         if page.cursor != cursor:
-            self._set_cursor(page.cursor)
+            self._move_cursor(cursor, page.cursor)
         if not page.more:
             self._chain.read(before, page.next)
-        return page, Progress(missing, gone, progress.forgotten + page.forgotten)
+            reading.from_start = False
+        old = reading.progress
+        reading.progress = Progress(old.missing + missing, old.gone + gone, old.forgotten + page.forgotten)
+        return page.more
 
-    def _set_cursor(self, cursor: str) -> None:
+    def _move_cursor(self, begin: str, end: str) -> None:
+        """Notes that a page was read, unless somebody has moved the cursor meanwhile: what `rewind` did must stay."""
         with self._store.transaction() as transaction:
-            transaction.set_cursor(cursor)
+            if transaction.cursor() == begin:
+                transaction.set_cursor(end)
 
     def _once(self, event: Event) -> bool:
         """Works on an event, unless it is known."""
@@ -214,6 +258,14 @@ class Inbox(Generic[T]):
                 return False
             self._work(event, transaction.work)
         return True
+
+
+@dataclass
+class _Reading:
+    """A reading of the feed. From the start, events that are no longer kept are no news."""
+
+    progress: Progress = Progress()
+    from_start: bool = False
 
 
 def _pause(failures: int, error: Exception) -> float:

@@ -13,18 +13,23 @@ from typing import Any
 
 from ._store import Transaction
 
-_FORGET = "DELETE FROM spendhook_inbox WHERE received_at < {}"
+# The tables are the same in the libraries of all languages; received_at is in unix seconds.
 _CREATE = (
-    "CREATE TABLE IF NOT EXISTS spendhook_inbox"
-    " (id VARCHAR(255) PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, position VARCHAR(64) NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS spendhook_inbox (inbox VARCHAR(100) NOT NULL, id VARCHAR(255) NOT NULL,"
+    " sequence BIGINT, received_at BIGINT NOT NULL, PRIMARY KEY (inbox, id))",
+    "CREATE TABLE IF NOT EXISTS spendhook_cursor"
+    " (inbox VARCHAR(100) NOT NULL PRIMARY KEY, position VARCHAR(64) NOT NULL)",
 )
+_FORGET = "DELETE FROM spendhook_inbox WHERE inbox = {} AND received_at < {}"
 # The insertion comes first, and nobody looks whether the id is there: the unique key decides between two processes.
-_ADD = "INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES ({}, {}, {}) ON CONFLICT (id) DO NOTHING"
-_CURSOR = "SELECT position FROM spendhook_cursor WHERE feed = {}"
+_ADD = (
+    "INSERT INTO spendhook_inbox (inbox, id, sequence, received_at) VALUES ({}, {}, {}, {})"
+    " ON CONFLICT (inbox, id) DO NOTHING"
+)
+_CURSOR = "SELECT position FROM spendhook_cursor WHERE inbox = {}"
 _SET_CURSOR = (
-    "INSERT INTO spendhook_cursor (feed, position) VALUES ({}, {})"
-    " ON CONFLICT (feed) DO UPDATE SET position = excluded.position"
+    "INSERT INTO spendhook_cursor (inbox, position) VALUES ({}, {})"
+    " ON CONFLICT (inbox) DO UPDATE SET position = excluded.position"
 )
 
 
@@ -32,15 +37,14 @@ class SqlStore:
     """A Store in SQLite or PostgreSQL, by any driver of DB-API 2.0. Several processes may share the database.
 
     Each transaction has a connection of its own, which `connect` returns and which is closed afterwards. So `connect`
-    may be `psycopg2.connect` with its arguments, or take a connection of a pool whose `close` returns it. The
-    connection must not be in the mode autocommit. `paramstyle` is that of the driver's module. `begin` is a statement
-    that begins a transaction, if the driver does not do that itself. For SQLite use `SqlStore.sqlite`.
+    may be `psycopg2.connect` with its arguments, or take a connection of a pool whose `close` returns it. A
+    connection in the mode autocommit is refused by a ValueError. `paramstyle` is that of the driver's module. `begin`
+    is a statement that begins a transaction, if the driver does not do that itself. For SQLite use `SqlStore.sqlite`.
 
     The work gets a cursor of the connection. It must not commit or roll back.
 
-    `feed` names the row with the place in the feed: the inboxes of several subscribers need several names.
-    Subscribers of several companies need databases or schemas of their own, since an id is unique in its company
-    only. `now` is the clock, in unix seconds.
+    `name` is that of the inbox, of at most 100 characters. Inboxes of several subscribers in one database need names
+    of their own; two processes of one inbox have the same name. `now` is the clock, in unix seconds.
     """
 
     def __init__(
@@ -49,13 +53,13 @@ class SqlStore:
         *,
         paramstyle: str,
         begin: str | None = None,
-        feed: str = "feed",
+        name: str = "inbox",
         now: Callable[[], float] = time.time,
     ) -> None:
         self._connect = connect
         self._statement = _Statements(paramstyle)
         self._begin = begin
-        self._feed = feed
+        self._name = name
         self._now = now
         self._turns: _Turns | None = None
 
@@ -65,7 +69,7 @@ class SqlStore:
         path: str | os.PathLike[str],
         *,
         busy_timeout: float = 10,
-        feed: str = "feed",
+        name: str = "inbox",
         now: Callable[[], float] = time.time,
     ) -> SqlStore:
         """Returns a store in a file of SQLite. Transactions take the lock for writing at once, and wait up to
@@ -78,26 +82,28 @@ class SqlStore:
         def connect() -> sqlite3.Connection:
             return sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
 
-        store = cls(connect, paramstyle=sqlite3.paramstyle, begin="BEGIN IMMEDIATE", feed=feed, now=now)
+        store = cls(connect, paramstyle=sqlite3.paramstyle, begin="BEGIN IMMEDIATE", name=name, now=now)
         store._turns = _Turns(busy_timeout)
         return store
 
     def migrate(self) -> None:
         """Creates the tables spendhook_inbox and spendhook_cursor unless they exist."""
-        try:
-            self._create()
-        except Exception:  # PostgreSQL refuses the second of two processes that create a table at the same time
-            self._create()
+        for statement in _CREATE:
+            try:
+                self._create(statement)
+            except Exception:  # PostgreSQL refuses the second of two processes that create a table at the same time
+                self._create(statement)
 
     def forget(self, older_than: timedelta) -> int:
-        """Removes the ids of events that were received before so long ago, and returns how many.
+        """Removes the ids of this inbox that were received before so long ago, and returns how many.
 
         An event that is delivered after its id was removed is worked on once more. So `older_than` must be more
         than the sender keeps events, which is 7 days by default and longer where the operator says so, and more
         than it takes until somebody replays one.
         """
         with self.transaction() as transaction:
-            return self._execute(transaction.work, _FORGET, int(self._now() - older_than.total_seconds()))
+            before = int(self._now() - older_than.total_seconds())
+            return self._execute(transaction.work, _FORGET, self._name, before)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction[Any]]:
@@ -113,6 +119,8 @@ class SqlStore:
             cursor = connection.cursor()
             if self._begin:
                 cursor.execute(self._begin)
+            if _commits_by_itself(connection):  # the id would be kept although the work fails
+                raise ValueError("the connection of the store is in the mode autocommit")
             yield _SqlTransaction(self, cursor)
             if getattr(connection, "in_transaction", True) is False:  # only sqlite3 knows
                 raise RuntimeError("the work has ended the transaction of the inbox")
@@ -124,10 +132,9 @@ class SqlStore:
         finally:
             connection.close()
 
-    def _create(self) -> None:
+    def _create(self, statement: str) -> None:
         with self.transaction() as transaction:
-            for statement in _CREATE:
-                transaction.work.execute(statement)
+            transaction.work.execute(statement)
 
     def _execute(self, cursor: Any, statement: str, *values: Any) -> int:
         cursor.execute(*self._statement.of(statement, values))
@@ -140,15 +147,24 @@ class _SqlTransaction:
         self.work = cursor
 
     def add(self, id: str, sequence: int | None) -> bool:
-        return self._store._execute(self.work, _ADD, id, sequence, int(self._store._now())) == 1
+        store = self._store
+        return store._execute(self.work, _ADD, store._name, id, sequence, int(store._now())) == 1
 
     def cursor(self) -> str:
-        self._store._execute(self.work, _CURSOR, self._store._feed)
+        self._store._execute(self.work, _CURSOR, self._store._name)
         row = self.work.fetchone()
         return str(row[0]) if row else ""
 
     def set_cursor(self, cursor: str) -> None:
-        self._store._execute(self.work, _SET_CURSOR, self._store._feed, cursor)
+        self._store._execute(self.work, _SET_CURSOR, self._store._name, cursor)
+
+
+def _commits_by_itself(connection: Any) -> bool:
+    """Whether each statement is committed at once. sqlite3 says so by isolation_level, too, unless `begin` was executed."""
+    if getattr(connection, "autocommit", False) is True:
+        return True
+    legacy = isinstance(connection, sqlite3.Connection) and connection.isolation_level is None
+    return legacy and not connection.in_transaction
 
 
 class _Turns:

@@ -18,8 +18,8 @@ class Transaction(Protocol[T_co]):
         """What the work on an event gets, to work in this transaction."""
 
     def add(self, id: str, sequence: int | None) -> bool:
-        """Notes an event; False: it is known already. Two transactions with one id are not both told True, unless one
-        of them is undone.
+        """Notes an event; False: a transaction that was committed, or this one, has noted it. While another
+        transaction with this id is open, it waits for that one, or raises.
         """
 
     def cursor(self) -> str:

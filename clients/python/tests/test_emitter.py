@@ -169,7 +169,8 @@ class EmitterTest(unittest.TestCase):
         ) as caught:
             self.emitter.send_all(event(id) for id in "abc")
         self.assertEqual(
-            [result.status for result in caught.exception.results], [Status.ACCEPTED, Status.REJECTED, Status.ACCEPTED]
+            [result and result.status for result in caught.exception.results],
+            [Status.ACCEPTED, Status.REJECTED, Status.ACCEPTED],
         )
         self.assertEqual(self.clock.slept, [25, 25])
 
@@ -210,7 +211,7 @@ class EmitterTest(unittest.TestCase):
             self.emitter.send(event("a"))
         self.assertIsInstance(caught.exception.__cause__, ApiError)
         self.assertEqual(self.clock.slept, [0.5, 1, 2, 4, 8, 16])
-        self.assertEqual(caught.exception.results, [])
+        self.assertEqual(caught.exception.results, [None])
 
     def test_a_retry_after_beyond_the_time_is_not_waited_for(self) -> None:
         self.script = [problem(429, Retry_After="61")]
@@ -225,11 +226,35 @@ class EmitterTest(unittest.TestCase):
                 accepted = reply({"results": [{"id": str(n), "status": "ACCEPTED"} for n in range(1000)]}, 202)
                 self.script, before = [accepted, answer], len(self.bodies())
                 with self.assertRaises(EmitFailed) as caught:
-                    self.emitter.send_all(event(str(n)) for n in range(1001))
-                self.assertEqual([result.id for result in caught.exception.results], [str(n) for n in range(1000)])
+                    self.emitter.send_all(event(str(n)) for n in range(1002))
+                ids = [result and result.id for result in caught.exception.results]
+                self.assertEqual(ids, [*(str(n) for n in range(1000)), None, None])
                 self.assertEqual(len(self.bodies()) - before, 2)
         self.assertEqual(self.clock.slept, [])
         self.assertNotIn("/x", [path for _, path, _, _ in self.server.requests])
+
+    def test_a_request_with_one_event_is_refused_like_the_event(self) -> None:
+        html = {"Content-Type": "text/html"}
+        for answer, code in (
+            (problem(400, "INVALID"), "INVALID"),
+            (problem(422, "INVALID"), "INVALID"),
+            (problem(413, "BODY_TOO_LARGE"), "BODY_TOO_LARGE"),
+            ((413, html, b"<html>"), "PAYLOAD_TOO_LARGE"),
+        ):
+            with self.subTest(answer):
+                large = [event(id, metadata={"x": "x" * (3 << 20)}) for id in "abc"]  # each has a request of its own
+                accepted = reply({"results": [{"id": "a", "status": "ACCEPTED"}]}, 202)
+                self.script = [accepted, answer]
+                results = self.emitter.send_all(large)
+                self.assertEqual(
+                    [(result.id, result.status) for result in results],
+                    [("a", Status.ACCEPTED), ("b", Status.REJECTED), ("c", Status.ACCEPTED)],
+                )
+                self.assertEqual([result.error and result.error.code for result in results], [None, code, None])
+                self.script = [answer]
+                with self.assertRaisesRegex(EventRefused, f"event d was refused, REJECTED: {code}"):
+                    self.emitter.send(event("d"))
+        self.assertEqual(self.clock.slept, [])
 
     def test_arrays_are_bounded(self) -> None:
         self.assertEqual(self.emitter.send_all([]), [])

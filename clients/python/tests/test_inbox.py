@@ -7,6 +7,7 @@ import logging
 import tempfile
 import threading
 import unittest
+from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -22,6 +23,7 @@ from spendhook import (
     InvalidMessage,
     KeysUnavailable,
     MemoryStore,
+    Passed,
     Progress,
     Request,
     Response,
@@ -78,15 +80,19 @@ class InboxTest(unittest.TestCase):
         self.addCleanup(self.daemon.server.close)
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.store = SqlStore.sqlite(Path(folder.name) / "inbox.db")
+        self.path = Path(folder.name) / "inbox.db"
+        self.store = SqlStore.sqlite(self.path)
         self.store.migrate()
         with self.store.transaction() as transaction:
             transaction.work.execute("CREATE TABLE worked (id TEXT)")
         self.seen: list[Event] = []
         self.failing: set[str] = set()
         self.feed = Feed(self.daemon.server.url + "/", subscriber="a/b", token="t", limit=2)
+        self.inbox = self.make(self.store)
+
+    def make(self, store: SqlStore, passed: Callable[[Passed], None] | None = None) -> Inbox[Any]:
         verifier = Verifier(secrets=[SECRET], now=Clock())
-        self.inbox = Inbox(verifier=verifier, store=self.store, work=self.work, feed=self.feed)
+        return Inbox(verifier=verifier, store=store, work=self.work, feed=self.feed, passed=passed)
 
     def work(self, event: Event, cursor: Any) -> None:
         self.seen.append(event)
@@ -114,6 +120,16 @@ class InboxTest(unittest.TestCase):
         self.assertEqual(event.timestamp, datetime(2026, 11, 20, 9, 30, tzinfo=timezone.utc))
         self.assertEqual(event.metadata, {"amount": "12.50"})
         self.assertNotIn("12.50", repr(event))
+
+    def test_inboxes_with_names_of_their_own_share_a_database(self) -> None:
+        a, b, second = (self.make(SqlStore.sqlite(self.path, name=name)) for name in ("a", "b", "b"))
+        for inbox in (a, b, second):
+            self.assertEqual(inbox.handle(delivery("1")).status, 204)
+        self.assertEqual(self.worked(), ["1", "1"])
+        self.daemon.add("1", "2")
+        self.assertEqual([inbox.catch_up().missing for inbox in (a, b, second)], [1, 1, 0])
+        self.assertEqual(self.places(), [("0", None), ("0", None), (None, "2-2")])
+        self.assertEqual(self.worked(), ["1", "1", "2", "2"])
 
     def test_failed_work_is_undone_and_repeated(self) -> None:
         self.failing = {"a"}
@@ -271,9 +287,64 @@ class InboxTest(unittest.TestCase):
     def test_events_without_a_body_are_passed_over_and_counted(self) -> None:
         self.daemon.add("a")
         self.daemon.add("b", gone="COMPACTED", body="")
-        self.daemon.add("c", body=None)
-        self.assertEqual(self.inbox.catch_up(), Progress(missing=1, gone=2, forgotten=2))
-        self.assertEqual((self.worked(), self.cursor()), (["a"], "3-c"))
+        self.daemon.add("c", gone="CANCELLED", body=None)
+        self.daemon.add("d", gone="QUARANTINED", body=None)
+        passed: list[Passed] = []
+        for inbox in (self.inbox, self.make(SqlStore.sqlite(self.path, name="other"), passed.append)):
+            self.assertEqual(inbox.catch_up(), Progress(missing=1, gone=3, forgotten=2))
+        self.assertEqual((self.worked(), self.cursor()), (["a", "a"], "4-d"))
+        self.assertEqual(passed, [Passed("b", 2, "COMPACTED"), Passed("c", 3, "CANCELLED"), Passed("d", 4, "QUARANTINED")])
+
+    def test_what_passed_raises_stops_the_reading(self) -> None:
+        self.daemon.add("a", "b", "c")
+        self.daemon.events[2].update(gone="COMPACTED", body=None)
+        tried: list[str] = []
+
+        def passed(event: Passed) -> None:
+            tried.append(event.id)
+            if len(tried) == 1:
+                raise RuntimeError("on purpose")
+
+        inbox = self.make(self.store, passed)
+        with self.assertRaisesRegex(RuntimeError, "on purpose"):
+            inbox.catch_up()
+        self.assertEqual((self.worked(), self.cursor()), (["a", "b"], "2-b"))
+        self.assertEqual(inbox.catch_up().gone, 1)
+        self.assertEqual((tried, self.cursor()), (["c", "c"], "3-c"))
+
+    def test_events_that_are_no_longer_kept_are_reported(self) -> None:
+        warning = "WARNING:spendhook:1 events since the last reading are no longer kept by the service"
+        self.daemon.add("a", "b", "c")
+        with self.assertNoLogs("spendhook", logging.WARNING):
+            self.inbox.catch_up()  # a reading from the start
+        self.daemon.add("d", "e", "f")
+        with self.assertLogs("spendhook", logging.WARNING) as logs:
+            self.assertEqual(self.inbox.catch_up(), Progress(missing=3, forgotten=2))
+        self.assertEqual(logs.output, [warning, warning])  # once for each page
+        with self.assertLogs("spendhook", logging.WARNING) as logs:
+            self.inbox.rewind()
+            self.inbox.catch_up()
+            self.inbox.catch_up()
+        self.assertEqual(logs.output, [warning])
+
+    def test_rewinding_reads_from_the_start(self) -> None:
+        self.daemon.add("a", "b", "c")
+        self.daemon.events[0].update(gone="QUARANTINED", body=None)
+        self.assertEqual(self.inbox.catch_up().missing, 2)
+        self.daemon.events[0].update(gone="", body=event_body("a").decode())
+        self.assertEqual(self.inbox.catch_up().missing, 0)
+        self.inbox.rewind()
+        self.assertEqual(self.cursor(), "")
+        self.assertEqual(self.inbox.catch_up().missing, 1)
+        self.assertEqual((self.worked(), self.cursor()), (["b", "c", "a"], "3-c"))
+
+    def test_rewinding_is_not_undone_by_a_page_that_is_being_read(self) -> None:
+        inbox = self.make(self.store, lambda _: self.inbox.rewind())
+        self.daemon.add("a")
+        inbox.catch_up()
+        self.daemon.add("b", gone="COMPACTED", body=None)
+        inbox.catch_up()
+        self.assertEqual(self.cursor(), "")
 
     def test_answers_that_are_not_from_a_feed(self) -> None:
         page = {"content": [], "next": 0, "cursor": "0-", "more": False}
@@ -296,8 +367,11 @@ class InboxTest(unittest.TestCase):
                     inbox.catch_up()
 
     def test_without_a_feed(self) -> None:
-        with self.assertRaises(ValueError):
-            Inbox(verifier=Verifier(secrets=[SECRET]), store=MemoryStore(), work=lambda *_: None).catch_up()
+        inbox = Inbox(verifier=Verifier(secrets=[SECRET]), store=MemoryStore(), work=lambda *_: None)
+        stop = threading.Event()
+        for read in (inbox.catch_up, lambda: inbox.fill_gaps(stop), lambda: inbox.follow(stop)):
+            with self.assertRaisesRegex(ValueError, "no feed"):
+                read()
 
     def test_following_survives_errors_until_it_is_stopped(self) -> None:
         outer = self

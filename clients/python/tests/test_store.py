@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import tempfile
 import threading
 import unittest
@@ -83,6 +84,8 @@ class SqlTests(StoreTests):
 
     clock: Clock
     other: Any  # a store of another process, so to speak
+    make: Callable[[str], Any]  # returns a store of an inbox with this name
+    assertRaisesRegex: Callable[..., Any]
 
     def test_ids_are_forgotten(self) -> None:
         for day, id in enumerate("abc"):
@@ -93,6 +96,32 @@ class SqlTests(StoreTests):
         with self.store.transaction() as transaction:
             self.assertTrue(transaction.add("a", None))
             self.assertFalse(transaction.add("b", None))
+
+    def test_each_name_has_ids_and_a_cursor_of_its_own(self) -> None:
+        a, b = self.make("a"), self.make("b")
+        for store in (a, b):
+            with store.transaction() as transaction:
+                self.assertTrue(transaction.add("1", None))
+                self.assertEqual(transaction.cursor(), "")
+                transaction.set_cursor("5-")
+        with self.make("a").transaction() as transaction:
+            self.assertFalse(transaction.add("1", None))
+            self.assertEqual(transaction.cursor(), "5-")
+            transaction.set_cursor("6-")
+        self.clock.now += 86400
+        self.assertEqual(a.forget(older_than=timedelta(hours=1)), 1)
+        with b.transaction() as transaction:
+            self.assertFalse(transaction.add("1", None))
+            self.assertEqual(transaction.cursor(), "5-")
+
+    def test_the_tables_are_those_of_all_languages(self) -> None:
+        with self.store.transaction() as transaction:
+            transaction.add("a", 7)
+            transaction.set_cursor("5-")
+            transaction.work.execute("SELECT inbox, id, sequence, received_at FROM spendhook_inbox")
+            self.assertEqual(tuple(transaction.work.fetchone()), ("inbox", "a", 7, int(self.clock.now)))
+            transaction.work.execute("SELECT inbox, position FROM spendhook_cursor")
+            self.assertEqual(tuple(transaction.work.fetchone()), ("inbox", "5-"))
 
     def test_migrating_again_keeps_everything(self) -> None:
         with self.store.transaction() as transaction:
@@ -131,6 +160,7 @@ class SqliteTest(SqlTests, unittest.TestCase):
         self.addCleanup(folder.cleanup)
         self.path = Path(folder.name) / "inbox.db"
         self.clock = Clock()
+        self.make = lambda name: SqlStore.sqlite(self.path, name=name, now=self.clock)
         self.store = SqlStore.sqlite(self.path, now=self.clock)
         self.store.migrate()
         self.other = SqlStore.sqlite(self.path)
@@ -142,11 +172,10 @@ class SqliteTest(SqlTests, unittest.TestCase):
         with store.transaction() as transaction:
             self.assertTrue(transaction.add("a", 1))
 
-    def test_feeds_have_cursors_of_their_own(self) -> None:
-        with self.store.transaction() as transaction:
-            transaction.set_cursor("5-")
-        with SqlStore.sqlite(self.path, feed="other").transaction() as transaction:
-            self.assertEqual(transaction.cursor(), "")
+    def test_a_connection_without_transactions_is_refused(self) -> None:
+        store = SqlStore(lambda: sqlite3.connect(self.path, isolation_level=None), paramstyle="qmark")
+        with self.assertRaisesRegex(ValueError, "autocommit"), store.transaction():
+            self.fail("the work runs")
 
     def test_memory_is_refused(self) -> None:
         for path in ("", ":memory:"):
@@ -159,15 +188,52 @@ class SqliteTest(SqlTests, unittest.TestCase):
             transaction.work.connection.commit()
 
 
+class Connection:
+    """A connection of a driver that has the attribute autocommit."""
+
+    def __init__(self, autocommit: bool) -> None:
+        self.autocommit = autocommit
+        self.calls: list[str] = []
+
+    def cursor(self) -> Any:
+        return self
+
+    def commit(self) -> None:
+        self.calls.append("commit")
+
+    def rollback(self) -> None:
+        self.calls.append("rollback")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+class AutocommitTest(unittest.TestCase):
+    def test_it_is_refused_before_the_work(self) -> None:
+        connection = Connection(True)
+        store = SqlStore(lambda: connection, paramstyle="pyformat")
+        with self.assertRaisesRegex(ValueError, "autocommit"), store.transaction():
+            self.fail("the work runs")
+        self.assertEqual(connection.calls[-1], "close")
+
+    def test_other_connections_commit(self) -> None:
+        connection = Connection(False)
+        with SqlStore(lambda: connection, paramstyle="pyformat").transaction():
+            pass
+        self.assertEqual(connection.calls, ["commit", "close"])
+
+
 @needs("psycopg2")
 @unittest.skipUnless(POSTGRES, "SPENDHOOK_POSTGRES is not set, such as postgresql:///test")
 class PostgresTest(SqlTests, unittest.TestCase):
     def setUp(self) -> None:
         import psycopg2  # type: ignore[import-untyped]
 
-        self.clock = Clock()
-        self.store = SqlStore(lambda: psycopg2.connect(POSTGRES), paramstyle=psycopg2.paramstyle, now=self.clock)
-        self.other = self.store
+        def make(name: str) -> SqlStore:
+            return SqlStore(lambda: psycopg2.connect(POSTGRES), paramstyle="pyformat", name=name, now=self.clock)
+
+        self.clock, self.make = Clock(), make
+        self.store = self.other = make("inbox")
         with self.store.transaction() as transaction:
             transaction.work.execute("DROP TABLE IF EXISTS spendhook_inbox, spendhook_cursor")
         threads = [threading.Thread(target=self.store.migrate) for _ in range(4)]
@@ -175,6 +241,18 @@ class PostgresTest(SqlTests, unittest.TestCase):
             thread.start()
         for thread in threads:
             thread.join()
+
+    def test_autocommit_is_refused(self) -> None:
+        import psycopg2
+
+        def connect() -> Any:
+            connection = psycopg2.connect(POSTGRES)
+            connection.autocommit = True
+            return connection
+
+        store = SqlStore(connect, paramstyle="pyformat")
+        with self.assertRaisesRegex(ValueError, "autocommit"), store.transaction():
+            self.fail("the work runs")
 
 
 class StatementsTest(unittest.TestCase):

@@ -115,6 +115,13 @@ class KeysTest(unittest.TestCase):
             self.verify()
         self.assertEqual(self.reads(), 2)
 
+    def test_keys_of_a_later_time_are_read_again(self) -> None:
+        self.clock.now += 10
+        self.verify()
+        self.clock.now -= 5  # it has jumped back: nobody knows how old the keys are
+        self.verify()
+        self.assertEqual(self.reads(), 2)
+
     def test_a_short_max_age_is_five_minutes(self) -> None:
         self.answer = lambda: reply(self.message["keys"], Cache_Control="max-age=1")
         self.verify()

@@ -37,7 +37,7 @@ export interface NewEvent {
 
 /** Why an event was not accepted. */
 export interface ItemError {
-  /** A stable code; docs/errors.md of Spendhook explains each. */
+  /** A stable code, which docs/errors.md of Spendhook explains; PAYLOAD_TOO_LARGE if a proxy refused the event for its size. */
   code: string;
   /** A text for people. */
   message: string;
@@ -78,7 +78,7 @@ export class EventRefused extends Error {
   }
 }
 
-// The limits of one request. The API takes up to 8 MiB; this leaves room for a proxy's limit.
+// The limits of one request. The API takes up to 8 MiB; a proxy may take less.
 const maxArray = 1000; // events
 const maxArrayBytes = 4 << 20;
 
@@ -86,6 +86,7 @@ const attemptTimeout = 10_000;
 const firstPause = 500;
 const longestPause = 30_000;
 const maxAnswer = 16 << 20;
+const refusing: readonly number[] = [400, 413, 422]; // statuses for a request with one event: its own fault
 
 /**
  * Emits events, each at least once and so that it is accepted once: what is repeated has the same bytes, and the daemon
@@ -121,8 +122,9 @@ export class Emitter {
 
   /**
    * Sends events in arrays, and returns the result of each, in their order. Events that are refused for a reason that
-   * passes are sent again, alone. A refused event is no error: look at each status. It throws TypeError before anything is
-   * sent if an event lacks its id or its timestamp, and EmitFailed when it gives up, also because the signal is aborted.
+   * passes are sent again, alone. A refused event is no error: look at each status. So is an event that is alone in its
+   * request if that is answered 400, 413 or 422. It throws TypeError before anything is sent if an event lacks its id or its
+   * timestamp, and EmitFailed when it gives up, also because the signal is aborted.
    */
   async sendAll(events: readonly NewEvent[], { signal }: { signal?: AbortSignal } = {}): Promise<Result[]> {
     const texts = events.map(serialize);
@@ -181,6 +183,7 @@ export class Emitter {
         if (!Array.isArray(results) || results.length !== count || !results.every(isResult)) throw notTheApi(answer);
         return results;
       } catch (error) {
+        if (count === 1 && error instanceof ApiError && refusing.includes(error.status)) return [refusal(error)];
         const asked = error instanceof ApiError ? error.retryAfter : null;
         const pause = asked ? asked * 1000 : backoff(attempt, Math.random());
         if (!isTemporary(error) || !(await this.#pause(pause, deadline, signal))) throw error;
@@ -235,6 +238,15 @@ const statuses: readonly unknown[] = ["ACCEPTED", "DUPLICATE", "CONFLICT", "REJE
 
 function isResult(item: unknown): boolean {
   return statuses.includes(asObject(item)?.["status"]);
+}
+
+function refusal({ status, code, detail, errors }: ApiError): Record<string, unknown> {
+  const error = {
+    code: code || (status === 413 ? "PAYLOAD_TOO_LARGE" : ""),
+    message: detail,
+    ...(errors.length > 0 && { errors }),
+  };
+  return { status: "REJECTED", error };
 }
 
 function readResult(item: Record<string, unknown>, id: string): Result {

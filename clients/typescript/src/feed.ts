@@ -15,6 +15,8 @@ export interface FeedOptions extends AccessOptions {
 export interface FeedEvent {
   id: string;
   sequence: number;
+  /** Why the event has no body: COMPACTED, CANCELLED or QUARANTINED; null if it has one. */
+  gone: string | null;
   /** The body of a delivery; null if the event is gone. */
   body: Buffer | null;
 }
@@ -76,8 +78,9 @@ function readPage(value: unknown): FeedPage | null {
 }
 
 function readItem(value: unknown): FeedEvent | null {
-  const { id, sequence, body } = asObject(value) ?? {};
+  const { id, sequence, gone, body } = asObject(value) ?? {};
   if (typeof id !== "string" || !id || !Number.isSafeInteger(sequence)) return null;
-  const text = asString(body);
-  return { id, sequence: sequence as number, body: text === null ? null : Buffer.from(text) };
+  const reason = asString(gone);
+  const text = reason === null ? asString(body) : null;
+  return { id, sequence: sequence as number, gone: reason, body: text === null ? null : Buffer.from(text) };
 }

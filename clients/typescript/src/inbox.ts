@@ -24,8 +24,28 @@ export interface InboxOptions<T> {
    * "cloudevents" agrees to deliveries from there. Without it, it agrees to none, because the handshake is not signed.
    */
   origin?: string | undefined;
-  /** Called with the reason of each answer 500 or 503, and of each pause of fillGaps and follow. Without it they are not reported. */
+  /**
+   * Called with the reason of each answer 500 or 503, and of each pause of fillGaps and follow, and when the daemon no longer
+   * keeps events since the last reading of the feed. Without it they are not reported.
+   */
   failed?: (error: Error) => void;
+  /**
+   * Called for each event that the feed names without a body, also for one that the inbox has worked on. It may be called
+   * again for one event, when a page is read again, and for several at once if there are several readings. What it throws, or
+   * its promise is rejected with, is an error of the reading: the next one begins with this page again.
+   */
+  passed?: (event: Passed) => unknown;
+}
+
+/** An event that the inbox passes over, because the feed has no body of it. */
+export interface Passed {
+  id: string;
+  sequence: number;
+  /**
+   * COMPACTED: its payload was removed, with time or by an erasure. CANCELLED: somebody cancelled its delivery.
+   * QUARANTINED: an operator is to look at it.
+   */
+  reason: string;
 }
 
 /** What was read of the feed. */
@@ -97,19 +117,19 @@ export class Inbox<T> {
    * Reads the feed from where the last reading ended, to its end, and works on the events that the inbox lacks. At an
    * error, such as one of the work, it stops and throws; the next call begins with the page that failed, so no event is
    * skipped. If Redis has lost events that were read, it reads the feed from the start, and knows most events by their ids.
-   * Deliveries may arrive meanwhile.
+   * Deliveries may arrive meanwhile. TypeError: the inbox has no feed.
    */
   async catchUp({ signal }: { signal?: AbortSignal } = {}): Promise<Progress> {
-    const progress: Progress = { missing: 0, gone: 0, forgotten: 0 };
-    while (await this.#page(0, progress, signal));
-    return progress;
+    const reading = begun();
+    while (await this.#page(0, reading, signal));
+    return reading.progress;
   }
 
   /**
    * Catches up, and then again when the event that a delivery names as the one before it has not come within 5 seconds, when
    * a delivery names none, and every 10 minutes. It ends when the signal is aborted, and survives errors as follow does. It
    * costs less than follow, with which every event comes twice, but it knows only of deliveries to this process: if several
-   * processes share a store, each of them reads the feed while deliveries come.
+   * processes share a store, each of them reads the feed while deliveries come. TypeError: the inbox has no feed.
    */
   async fillGaps({ signal = new AbortController().signal }: { signal?: AbortSignal } = {}): Promise<void> {
     this.#chain.watched = true;
@@ -126,10 +146,20 @@ export class Inbox<T> {
   /**
    * Catches up, and then works on each new event that the inbox lacks, until the signal is aborted. It survives errors: it
    * tries again after 1 second, then after twice the time, up to a minute. It is for a receiver that gets no deliveries; one
-   * that does runs fillGaps.
+   * that does runs fillGaps. TypeError: the inbox has no feed.
    */
   follow({ signal = new AbortController().signal }: { signal?: AbortSignal } = {}): Promise<void> {
-    return this.#repeat("follow the feed", signal, () => this.#page(followWait, { missing: 0, gone: 0, forgotten: 0 }, signal));
+    const reading = begun();
+    return this.#repeat("follow the feed", signal, () => this.#page(followWait, reading, signal));
+  }
+
+  /**
+   * Lets the next reading begin at the start of the feed; events that are known are not worked on again. It is for who only
+   * reads the feed: call it after an operator retried what was QUARANTINED, or a CANCELLED delivery was replayed. A reading
+   * that is under way begins there with its next page. It is rejected with an error of the store.
+   */
+  rewind(): Promise<void> {
+    return this.#setCursor("");
   }
 
   /** Does something again and again, with a pause after an error. */
@@ -148,37 +178,49 @@ export class Inbox<T> {
   }
 
   /** Reads a page and works on it. Returns whether to read on at once. */
-  async #page(wait: number, progress: Progress, signal?: AbortSignal): Promise<boolean> {
+  async #page(wait: number, reading: Reading, signal?: AbortSignal): Promise<boolean> {
     const { feed, store } = this.#options;
     if (!feed) throw new TypeError("the inbox has no feed");
     const cursor = await store.transaction((transaction) => transaction.cursor());
-    const setCursor = (next: string) => store.transaction((transaction) => transaction.setCursor(next));
     const before = this.#chain.reading();
     let page: FeedPage;
     try {
       page = await feed.read(cursor, wait, signal);
     } catch (error) {
       if (!cursor || !(error instanceof ApiError) || error.code !== "FEED_CHANGED") throw error;
-      await setCursor(""); // other events have the numbers of those that Redis has lost
+      await this.#setCursor(""); // other events have the numbers of those that Redis has lost
       return true;
     }
-    progress.forgotten += page.forgotten;
+    reading.progress.forgotten += page.forgotten;
     for (const item of page.events) {
       signal?.throwIfAborted();
-      await this.#take(item, progress);
+      await this.#take(item, reading.progress);
     }
-    if (page.cursor !== cursor) await setCursor(page.cursor);
-    if (!page.more) this.#chain.read(before, page.next);
+    if (!cursor) reading.fromStart = true;
+    if (page.forgotten > 0 && !reading.fromStart) {
+      this.#report(new Error(`${page.forgotten} events since the last reading are no longer kept by the service`));
+    }
+    if (page.cursor !== cursor) await this.#setCursor(page.cursor, cursor);
+    if (!page.more) {
+      this.#chain.read(before, page.next);
+      reading.fromStart = false;
+    }
     return page.more;
   }
 
-  async #take({ id, sequence, body }: FeedEvent, progress: Progress): Promise<void> {
-    if (body === null) {
-      progress.gone++;
-      return;
-    }
+  /** Replaces the cursor; unless it is another one than expected, because of a rewind or another process. */
+  #setCursor(next: string, expected?: string): Promise<void> {
+    return this.#options.store.transaction(async (transaction) => {
+      if (expected === undefined || (await transaction.cursor()) === expected) await transaction.setCursor(next);
+    });
+  }
+
+  async #take({ id, sequence, gone, body }: FeedEvent, progress: Progress): Promise<void> {
     try {
-      if (await this.#once(readEvent(id, sequence, body))) progress.missing++;
+      if (body === null) {
+        progress.gone++;
+        await this.#options.passed?.({ id, sequence, reason: gone ?? "" });
+      } else if (await this.#once(readEvent(id, sequence, body))) progress.missing++;
     } catch (error) {
       throw new Error(`event ${id}: ${messageOf(error)}`, { cause: error });
     }
@@ -205,6 +247,17 @@ export class Inbox<T> {
   #report(error: unknown): void {
     this.#options.failed?.(error instanceof Error ? error : new Error(messageOf(error)));
   }
+}
+
+/** A reading of the feed. */
+interface Reading {
+  progress: Progress;
+  /** Whether it began at the start, where events that are no longer kept are no news. */
+  fromStart: boolean;
+}
+
+function begun(): Reading {
+  return { progress: { missing: 0, gone: 0, forgotten: 0 }, fromStart: false };
 }
 
 /** Returns how long fillGaps and follow wait after an error, in seconds: longer if the daemon asked for that. */

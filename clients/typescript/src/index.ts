@@ -12,10 +12,12 @@ export { ApiError, ConnectionFailed, InvalidMessage, KeysUnavailable, type Field
 export type { WebhookEvent } from "./event.js";
 export { Feed, type FeedEvent, type FeedOptions, type FeedPage } from "./feed.js";
 export type { TlsOptions } from "./http.js";
-export { Inbox, type InboxOptions, type Progress } from "./inbox.js";
+export { Inbox, type InboxOptions, type Passed, type Progress } from "./inbox.js";
 export { nodeHandler, type NodeHandler, type NodeRequest } from "./node.js";
 export { insertOutbox, type OutboxClient, type OutboxEvent } from "./outbox.js";
+export { PgStore, type PgClient, type PgPool } from "./pg.js";
 export type { RequestHeaders, WebhookRequest, WebhookResponse } from "./request.js";
 export { SqlStore, type SqlStoreOptions } from "./sql.js";
+export type { StoreOptions } from "./statements.js";
 export { MemoryStore, type Store, type Transaction } from "./store.js";
 export { Verifier, type VerifierOptions } from "./verifier.js";

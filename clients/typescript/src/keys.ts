@@ -89,8 +89,8 @@ export class KeySet {
   async #get(life: () => number): Promise<readonly PublicKey[]> {
     for (;;) {
       const now = this.now();
-      if (this.#keys && now - this.#readAt < life()) return this.#keys;
-      if (this.#failure && now - this.#triedAt < pause) throw this.#failure;
+      if (this.#keys && isYounger(now - this.#readAt, life())) return this.#keys;
+      if (this.#failure && isYounger(now - this.#triedAt, pause)) throw this.#failure;
       this.#reading ??= this.#read(now).finally(() => (this.#reading = null));
       await this.#reading;
       // What was read now is fresh enough, even if the clock has moved.
@@ -113,6 +113,11 @@ export class KeySet {
       this.#failure = new KeysUnavailable(`read the published keys: ${(error as Error).message}`, { cause: error });
     }
   }
+}
+
+/** Reports whether an age is less than another. A negative one is not: the clock has jumped back, so nobody knows it. */
+function isYounger(age: number, than: number): boolean {
+  return 0 <= age && age < than;
 }
 
 /** Returns how long keys may be used, in ms. */

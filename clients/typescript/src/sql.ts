@@ -1,32 +1,15 @@
 import type { DatabaseSync, StatementSync } from "node:sqlite";
 import { setTimeout as sleep } from "node:timers/promises";
 
+import { deleteEvents, insertEvent, selectCursor, tables, upsertCursor, type StoreOptions } from "./statements.js";
 import type { Store, Transaction } from "./store.js";
 import { Turns } from "./turns.js";
 
 /** Settings of an SqlStore. */
-export interface SqlStoreOptions {
-  /**
-   * The name of the row with the place in the feed; "feed" by default. Inboxes of several subscribers need several names,
-   * and databases of their own if the subscribers belong to several companies, since an id is unique in its company only.
-   */
-  feed?: string;
+export interface SqlStoreOptions extends StoreOptions {
   /** How long a transaction waits for another process that writes, in seconds; 10 by default. */
   busyTimeout?: number;
-  /** The clock, in milliseconds; Date.now by default. */
-  now?: () => number;
 }
-
-const tables = `
-  CREATE TABLE IF NOT EXISTS spendhook_inbox (id VARCHAR(255) PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL);
-  CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) PRIMARY KEY, position VARCHAR(64) NOT NULL);`;
-
-// The insertion does not look first whether the id is there: the unique key decides.
-const insertEvent = "INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES (?, ?, ?) ON CONFLICT (id) DO NOTHING";
-const selectCursor = "SELECT position FROM spendhook_cursor WHERE feed = ?";
-const upsertCursor = `INSERT INTO spendhook_cursor (feed, position) VALUES (?, ?)
-  ON CONFLICT (feed) DO UPDATE SET position = excluded.position`;
-const deleteEvents = "DELETE FROM spendhook_inbox WHERE received_at < ?";
 
 const busy = 5; // SQLITE_BUSY
 const busyPause = 10; // ms
@@ -44,15 +27,15 @@ const queues = new WeakMap<DatabaseSync, Turns>();
  */
 export class SqlStore implements Store<DatabaseSync> {
   readonly #db: DatabaseSync;
-  readonly #feed: string;
+  readonly #name: string;
   readonly #busyTimeout: number;
   readonly #now: () => number;
   readonly #turns: Turns;
   readonly #statements = new Map<string, StatementSync>();
 
-  constructor(db: DatabaseSync, { feed = "feed", busyTimeout = 10, now = Date.now }: SqlStoreOptions = {}) {
+  constructor(db: DatabaseSync, { name = "inbox", busyTimeout = 10, now = Date.now }: SqlStoreOptions = {}) {
     this.#db = db;
-    this.#feed = feed;
+    this.#name = name;
     this.#busyTimeout = busyTimeout * 1000;
     this.#now = now;
     this.#turns = queues.get(db) ?? new Turns();
@@ -65,13 +48,13 @@ export class SqlStore implements Store<DatabaseSync> {
   }
 
   /**
-   * Removes the ids of events that were received before so many seconds, and returns how many. An event that is delivered
-   * after its id was removed is worked on once more. So olderThan must be more than the sender keeps events (7 days by
-   * default, longer where the operator says so), and more than it takes until somebody replays one.
+   * Removes the ids of events that this inbox received before so many seconds, and returns how many. An event that is
+   * delivered after its id was removed is worked on once more. So olderThan must be more than the sender keeps events (7 days
+   * by default, longer where the operator says so), and more than it takes until somebody replays one.
    */
   forget(olderThan: number): Promise<number> {
     const before = this.#seconds() - olderThan;
-    return this.#exclusive(() => Number(this.#statement(deleteEvents).run(before).changes));
+    return this.#exclusive(() => Number(this.#statement(deleteEvents).run(this.#name, before).changes));
   }
 
   /** Runs a function in a transaction. Within it, another transaction of the same connection cannot begin. */
@@ -111,9 +94,9 @@ export class SqlStore implements Store<DatabaseSync> {
   #open(): Transaction<DatabaseSync> {
     return {
       work: this.#db,
-      add: (id, sequence) => this.#statement(insertEvent).run(id, sequence, this.#seconds()).changes === 1,
-      cursor: () => String(this.#statement(selectCursor).get(this.#feed)?.["position"] ?? ""),
-      setCursor: (cursor) => void this.#statement(upsertCursor).run(this.#feed, cursor),
+      add: (id, sequence) => this.#statement(insertEvent).run(this.#name, id, sequence, this.#seconds()).changes === 1,
+      cursor: () => String(this.#statement(selectCursor).get(this.#name)?.["position"] ?? ""),
+      setCursor: (cursor) => void this.#statement(upsertCursor).run(this.#name, cursor),
     };
   }
 

@@ -5,8 +5,8 @@ export interface Transaction<T> {
   /** What the work gets, such as a connection of a database. */
   readonly work: T;
   /**
-   * Notes an event; false: it is known already. Two transactions with one id are not both told true, unless one of them is
-   * undone. The sequence is null if it is unknown.
+   * Notes an event. False: it was noted before, by a transaction that was committed, or by this one. While another
+   * transaction with this id is open, it waits for that one, or fails. The sequence is null if it is unknown.
    */
   add(id: string, sequence: number | null): boolean | Promise<boolean>;
   /** Returns the place from which the feed is to be read; "" at first. */

@@ -217,6 +217,7 @@ test("other answers end it, with the results so far", async (t) => {
   const many = events(...Array.from({ length: 1500 }, (_, n) => `e-${n}`));
   for (const last of [
     fails(400),
+    fails(413),
     fails(403),
     fails(500),
     fails(307, { location: "/elsewhere" }),
@@ -232,6 +233,34 @@ test("other answers end it, with the results so far", async (t) => {
     });
     assert.equal(bodies.length, 2);
   }
+});
+
+test("an event that is refused alone in its request is a result", async (t) => {
+  const large = (id: string): NewEvent => ({ ...events(id)[0]!, metadata: { text: "x".repeat(4 << 20) } });
+  const proxy: Answerer = (response) => response.writeHead(413, { "content-type": "text/html" }).end("<h1>too large</h1>");
+  const invalid: Answerer = (response) =>
+    response.writeHead(400).end('{"code":"VALIDATION_ERROR","detail":"d","errors":[{"pointer":"/0/event","code":"X","message":"m"}]}');
+  const { emitter, bodies } = await made(t, [accept, fails(413), proxy, invalid, fails(422)]);
+  const sent = [events("a")[0]!, ...["b", "c", "d", "e"].map(large), events("f")[0]!];
+  const refused = { message: "on purpose", code: "ON_PURPOSE" };
+  assert.deepEqual(await emitter.sendAll(sent), [
+    { id: "a", status: "ACCEPTED" },
+    { id: "b", status: "REJECTED", error: refused },
+    { id: "c", status: "REJECTED", error: { code: "PAYLOAD_TOO_LARGE", message: "" } },
+    {
+      id: "d",
+      status: "REJECTED",
+      error: { code: "VALIDATION_ERROR", message: "d", errors: [{ pointer: "/0/event", code: "X", message: "m" }] },
+    },
+    { id: "e", status: "REJECTED", error: refused },
+    { id: "f", status: "ACCEPTED" },
+  ]);
+  assert.equal(bodies.length, 6);
+  const alone = await made(t, [proxy]);
+  await assert.rejects(
+    alone.emitter.send(events("a")[0]!),
+    (error) => error instanceof EventRefused && error.message === "event a: REJECTED: PAYLOAD_TOO_LARGE",
+  );
 });
 
 test("arrays are bounded", () => {

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test, type TestContext } from "node:test";
 
-import { ApiError, ConnectionFailed, Feed, Inbox, MemoryStore, Verifier } from "../dist/index.js";
+import { ApiError, ConnectionFailed, Feed, Inbox, MemoryStore, Verifier, type Passed } from "../dist/index.js";
 import { followPause } from "../dist/inbox.js";
 import { bodyOf, clock, secret, signed } from "./messages.js";
 import { serve } from "./server.js";
@@ -10,6 +10,7 @@ interface Item {
   sequence: number;
   id: string;
   body?: string;
+  gone?: string;
 }
 
 /** Serves a feed of events, and makes an inbox that reads it. A cursor is the number and the id of an event. */
@@ -21,6 +22,8 @@ async function made(t: TestContext, events: Item[]) {
     fail: "",
     worked: [] as string[],
     reported: [] as string[],
+    forgotten: 0, // by each page
+    passed: (_: Passed): unknown => undefined,
     answered: () => {},
   };
   const served = await serve((request, response) => {
@@ -37,7 +40,7 @@ async function made(t: TestContext, events: Item[]) {
     const content = rest.slice(0, 2);
     const last = content.at(-1);
     const reached = { next: last?.sequence ?? place, cursor: last ? cursorOf(last) : (cursor ?? "0-") };
-    const page = { content, ...reached, more: rest.length > 2, last: 9, forgotten: 1 };
+    const page = { content, ...reached, more: rest.length > 2, last: 9, forgotten: state.forgotten };
     response.writeHead(status, { "content-type": "application/json" });
     response.end(JSON.stringify(status === 200 ? page : { code: changed ? "FEED_CHANGED" : "UNAVAILABLE" }));
     state.answered();
@@ -53,6 +56,7 @@ async function made(t: TestContext, events: Item[]) {
     },
     feed: new Feed({ url: `${served.url}/base/`, subscriber: "s-1", token: "t", company: "c-1" }),
     failed: (error) => state.reported.push(error.message),
+    passed: (event) => state.passed(event),
   });
   return Object.assign(state, { inbox, cursor: () => store.transaction((tx) => tx.cursor()) });
 }
@@ -62,16 +66,88 @@ const items = (...numbers: number[]) => numbers.map((n) => item(n));
 const cursorOf = ({ sequence, id }: Item) => `${sequence}-${id}`;
 
 test("events that the inbox lacks are worked on, in their order", async (t) => {
-  const { inbox, worked, requests, cursor } = await made(t, [item(1), item(2), { sequence: 3, id: "e-3" }, item(4), item(7)]);
+  const gone = { sequence: 3, id: "e-3", gone: "COMPACTED" };
+  const { inbox, worked, requests, cursor } = await made(t, [item(1), item(2), gone, item(4), item(7)]);
   await inbox.handle(signed("e-2", bodyOf("e-2")));
-  assert.deepEqual(await inbox.catchUp(), { missing: 3, gone: 1, forgotten: 3 });
+  assert.deepEqual(await inbox.catchUp(), { missing: 3, gone: 1, forgotten: 0 });
   assert.deepEqual(worked, ["e-2", "e-1", "e-4", "e-7"]);
   assert.deepEqual(
     requests.map(String),
     ["after=0", "cursor=2-e-2", "cursor=4-e-4"].map((place) => `limit=100&companyUuid=c-1&${place}&wait=0s`),
   );
   assert.equal(await cursor(), "7-e-7");
-  assert.deepEqual(await inbox.catchUp(), { missing: 0, gone: 0, forgotten: 1 });
+  assert.deepEqual(await inbox.catchUp(), { missing: 0, gone: 0, forgotten: 0 });
+});
+
+test("events that have no body are named", async (t) => {
+  const gone = ["COMPACTED", "CANCELLED", "QUARANTINED"].map((reason, n) => ({ sequence: n + 2, id: `e-${n + 2}`, gone: reason }));
+  const state = await made(t, [item(1), ...gone, item(5)]);
+  const passed: Passed[] = [];
+  let failing = true;
+  state.passed = async (event) => {
+    passed.push(event);
+    await new Promise(setImmediate);
+    if (failing && event.id === "e-3") throw new Error("no space");
+  };
+  await assert.rejects(state.inbox.catchUp(), { message: "event e-3: no space" });
+  assert.equal(await state.cursor(), "2-e-2");
+  failing = false;
+  assert.deepEqual(await state.inbox.catchUp(), { missing: 1, gone: 2, forgotten: 0 });
+  assert.deepEqual(state.worked, ["e-1", "e-5"]);
+  assert.deepEqual(passed, [
+    { id: "e-2", sequence: 2, reason: "COMPACTED" },
+    ...Array(2).fill({ id: "e-3", sequence: 3, reason: "CANCELLED" }),
+    { id: "e-4", sequence: 4, reason: "QUARANTINED" },
+  ]);
+});
+
+test("events that are no longer kept are reported, unless the reading began at the start", async (t) => {
+  const events = items(1, 2, 3);
+  const state = await made(t, events);
+  state.forgotten = 5;
+  assert.deepEqual(await state.inbox.catchUp(), { missing: 3, gone: 0, forgotten: 10 });
+  assert.deepEqual(state.reported, []);
+  events.push(...items(10, 11, 12));
+  assert.deepEqual(await state.inbox.catchUp(), { missing: 3, gone: 0, forgotten: 10 });
+  assert.deepEqual(state.reported, Array(2).fill("5 events since the last reading are no longer kept by the service"));
+  state.forgotten = 0;
+  await state.inbox.catchUp();
+  assert.equal(state.reported.length, 2);
+});
+
+test("follow reports events that are no longer kept after its first reading", async (t) => {
+  const state = await made(t, items(1, 2, 3));
+  state.forgotten = 5;
+  const stop = new AbortController();
+  state.answered = () => state.requests.length === 4 && stop.abort();
+  await state.inbox.follow({ signal: stop.signal });
+  assert.deepEqual(state.reported, ["5 events since the last reading are no longer kept by the service"]);
+});
+
+test("after a rewind, the feed is read from the start", async (t) => {
+  const events: Item[] = [item(1), { sequence: 2, id: "e-2", gone: "QUARANTINED" }, item(3)];
+  const state = await made(t, events);
+  await state.inbox.catchUp();
+  events[1] = item(2);
+  assert.equal((await state.inbox.catchUp()).missing, 0);
+  await state.inbox.rewind();
+  assert.equal(await state.cursor(), "");
+  assert.equal((await state.inbox.catchUp()).missing, 1);
+  assert.deepEqual(state.worked, ["e-1", "e-3", "e-2"]);
+});
+
+test("a page that is read during a rewind does not undo it", async (t) => {
+  const state = await made(t, [...items(1, 2), { sequence: 3, id: "e-3", gone: "CANCELLED" }]);
+  state.passed = () => state.inbox.rewind();
+  await state.inbox.catchUp();
+  assert.equal(await state.cursor(), "");
+});
+
+test("an inbox without a feed does not read", async () => {
+  const inbox = new Inbox({ verifier: new Verifier({ secrets: [secret] }), store: new MemoryStore(), work: () => {} });
+  for (const read of [inbox.catchUp(), inbox.fillGaps(), inbox.follow()]) {
+    await assert.rejects(read, (error) => error instanceof TypeError && error.message === "the inbox has no feed");
+  }
 });
 
 test("an event whose work fails is not skipped", async (t) => {

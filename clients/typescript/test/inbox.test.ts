@@ -7,6 +7,7 @@ import { test, type TestContext } from "node:test";
 
 import { Inbox, MemoryStore, SqlStore, Verifier, type Store, type WebhookEvent, type WebhookRequest } from "../dist/index.js";
 import { bodyOf, clock, now, secret, signed } from "./messages.js";
+import { checkForgetting, checkNames, checkTransactions } from "./stores.js";
 
 const verifier = new Verifier({ secrets: [secret], now: clock });
 
@@ -161,22 +162,7 @@ for (const [name, makeStore] of [
   ],
 ] as [string, (t: TestContext) => Promise<Store<unknown>>][]) {
   test(`${name}: ids and the cursor are kept, unless the transaction fails`, async (t) => {
-    const store = await makeStore(t);
-    assert.equal(await store.transaction((tx) => tx.cursor()), "");
-    const failing = store.transaction(async (tx) => {
-      assert.equal(await tx.add("a", 1), true);
-      assert.equal(await tx.add("a", 1), false);
-      await tx.setCursor("5-a");
-      assert.equal(await tx.cursor(), "5-a");
-      throw new Error("undone");
-    });
-    await assert.rejects(failing, /undone/);
-    assert.equal(await store.transaction((tx) => tx.cursor()), "");
-    assert.equal(await store.transaction(async (tx) => (await tx.setCursor("7-a"), tx.add("a", null))), true);
-    assert.equal(await store.transaction(async (tx) => (await tx.setCursor("6-b"), tx.add("a", 1))), false);
-    assert.equal(await store.transaction((tx) => tx.cursor()), "6-b");
-    await store.transaction((tx) => tx.setCursor(""));
-    assert.equal(await store.transaction((tx) => tx.cursor()), "");
+    await checkTransactions(await makeStore(t));
   });
 
   test(`${name}: transactions run one after the other, and not within another`, async (t) => {
@@ -225,7 +211,7 @@ test("SqlStore: work and id are committed together", async (t) => {
   failing = false;
   for (let n = 0; n < 2; n++) assert.equal((await inbox.handle(request)).status, 204);
   assert.deepEqual(rows("payments"), [{ id: "pay-1" }]);
-  assert.deepEqual(rows("spendhook_inbox"), [{ id: "pay-1", sequence: 17, received_at: now }]);
+  assert.deepEqual(rows("spendhook_inbox"), [{ inbox: "inbox", id: "pay-1", sequence: 17, received_at: now }]);
 });
 
 test("SqlStore: two connections of one process share a file", async (t) => {
@@ -257,30 +243,13 @@ test("SqlStore: a writer that does not end", async (t) => {
   assert.equal(await store.transaction((tx) => tx.cursor()), "");
 });
 
-test("SqlStore: two stores of one connection take turns, with a cursor each", async (t) => {
-  const db = database(t)();
-  const stores = [new SqlStore(db), new SqlStore(db, { feed: "second" })];
-  await Promise.all(stores.map((store) => store.migrate()));
-  await Promise.all(
-    stores.map((store, n) =>
-      store.transaction(async (tx) => {
-        await new Promise(setImmediate);
-        await tx.setCursor(`${n}-a`);
-      }),
-    ),
-  );
-  assert.deepEqual(await Promise.all(stores.map((store) => store.transaction((tx) => tx.cursor()))), ["0-a", "1-a"]);
-});
-
-test("SqlStore: old ids are forgotten", async (t) => {
-  let time = clock();
-  const store = new SqlStore(database(t)(), { now: () => time });
-  await store.migrate();
-  await store.transaction((tx) => tx.add("old", null));
-  time += 1000 * 1000;
-  await store.transaction((tx) => tx.add("new", null));
-  assert.equal(await store.forget(1001), 0);
-  assert.equal(await store.forget(999), 1);
-  assert.equal(await store.transaction((tx) => tx.add("old", null)), true);
-  assert.equal(await store.transaction((tx) => tx.add("new", null)), false);
-});
+for (const [what, check] of [
+  ["inboxes have names", checkNames],
+  ["old ids are forgotten", checkForgetting],
+] as const) {
+  test(`SqlStore: ${what}`, async (t) => {
+    const db = database(t)(); // the stores of one connection take turns
+    await new SqlStore(db).migrate();
+    await check((options) => new SqlStore(db, options));
+  });
+}

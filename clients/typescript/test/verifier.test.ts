@@ -95,6 +95,25 @@ for (const [kind, message, more] of [
     assert.equal(keys.reads, 2);
   });
 
+  test(`${kind}: a clock that jumps back does not lengthen the life of keys`, async (t) => {
+    const keys = await published();
+    t.after(keys.close);
+    const [key, other] = [newKey("key"), newKey("other")];
+    const verifier = new Verifier({ keysUrl: keys.url, ...more, now: () => keys.time });
+    keys.set(key);
+    await verifier.verify(message(key));
+    keys.time -= 1000;
+    keys.set(other);
+    await assert.rejects(verifier.verify(message(key)), InvalidMessage);
+    assert.equal(keys.reads, 2);
+    keys.status = 503;
+    keys.time -= 1000;
+    await assert.rejects(verifier.verify(message(key)), KeysUnavailable);
+    keys.time -= 1000;
+    await assert.rejects(verifier.verify(message(key)), KeysUnavailable);
+    assert.equal(keys.reads, 4);
+  });
+
   test(`${kind}: keys that cannot be read`, async (t) => {
     const keys = await published();
     t.after(keys.close);

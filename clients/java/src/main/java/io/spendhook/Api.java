@@ -20,12 +20,14 @@ final class Api {
   private static final int MAX_ANSWER = 16 << 20; // bytes
   private static final Duration TOKEN_TIMEOUT = Duration.ofSeconds(10);
   private static final Duration TOKEN_RESERVE = Duration.ofSeconds(30);
+  private static final double TOKEN_LIFE = 300; // seconds, if the answer has no expires_in
   private static final Pattern LOOPBACK = Pattern.compile("localhost|127(\\.[0-9]{1,3}){3}|\\[(::|0:0:0:0:0:0:0:)1\\]");
 
   private static final Pattern VISIBLE = Pattern.compile("[!-~]+");
 
   private final String url;
   private final String basic; // the credentials; null: a token is given
+  private final String form; // the request for a token
   private final Http http;
   private final Clock clock;
   private String token;
@@ -37,6 +39,7 @@ final class Api {
       throw new IllegalArgumentException("either a token or credentials are required");
     }
     basic = s.id == null ? null : basic(s.id, s.secret);
+    form = "grant_type=client_credentials" + (s.scope == null ? "" : "&scope=" + encoded(s.scope));
     token = s.token;
     http = new Http(s.httpClient);
     clock = s.clock;
@@ -48,6 +51,7 @@ final class Api {
     private String token;
     private String id;
     private String secret;
+    private String scope;
     private boolean insecure;
     private HttpClient httpClient;
     private Clock clock = Clock.systemUTC();
@@ -71,9 +75,10 @@ final class Api {
       return self();
     }
 
-    B setCredentials(String id, String secret) {
+    B setCredentials(String id, String secret, String scope) {
       this.id = Objects.requireNonNull(id, "id");
       this.secret = Objects.requireNonNull(secret, "secret");
+      this.scope = scope;
       return self();
     }
 
@@ -173,7 +178,7 @@ final class Api {
             .header("Authorization", basic)
             .header("Accept", "application/json")
             .header("Content-Type", "application/x-www-form-urlencoded")
-            .POST(HttpRequest.BodyPublishers.ofString("grant_type=client_credentials"))
+            .POST(HttpRequest.BodyPublishers.ofString(form))
             .build();
     Http.Answer answer = http.send(request, TOKEN_TIMEOUT, 1 << 16);
     if (answer.status() == 400) { // the fault of the credentials, not of an event
@@ -184,13 +189,19 @@ final class Api {
     }
     if (!(json(answer) instanceof Map<?, ?> members)
         || !(members.get("access_token") instanceof String access)
-        || !VISIBLE.matcher(access).matches()
-        || !(members.get("expires_in") instanceof Number expiresIn)) {
+        || !VISIBLE.matcher(access).matches()) {
       throw new NotSpendhookException("the token endpoint did not answer with a token", null);
     }
     token = access;
-    tokenEnds = now.plusSeconds(expiresIn.intValue()).minus(TOKEN_RESERVE);
+    Duration life = life(members.get("expires_in"));
+    Duration half = life.dividedBy(2); // a token with a short life serves more than one request, too
+    tokenEnds = now.plus(life).minus(half.compareTo(TOKEN_RESERVE) < 0 ? half : TOKEN_RESERVE);
     return token;
+  }
+
+  private static Duration life(Object expiresIn) {
+    double seconds = expiresIn instanceof Number number && number.doubleValue() > 0 ? number.doubleValue() : TOKEN_LIFE;
+    return Duration.ofMillis((long) (1000 * Math.min(seconds, ApiException.MAX_SECONDS)));
   }
 
   /** Forgets a refused token, unless another thread has a new one already. */

@@ -14,7 +14,8 @@ public class ApiException extends IOException {
   private static final long serialVersionUID = 1L;
   /** The longest time that is read from an answer: longer ones would overflow in nanoseconds. */
   static final long MAX_SECONDS = 1 << 30;
-
+  /** The code of an answer without one. */
+  static final String NO_CODE = "HTTP_ERROR";
 
   /** The HTTP status. */
   private final int status;
@@ -48,7 +49,7 @@ public class ApiException extends IOException {
     } catch (ParseException e) {
       // of a proxy; the status says enough
     }
-    String code = text(members, "code", text(members, "error", "HTTP_ERROR"));
+    String code = text(members, "code", text(members, "error", NO_CODE));
     String detail = text(members, "detail", text(members, "error_description", text(members, "title", "")));
     String requestId = text(members, "requestId", answer.headers().firstValue("X-Request-Id").orElse(""));
     Duration wait = answer.headers().firstValue("Retry-After").map(text -> retryAfter(text, now)).orElse(Duration.ZERO);

@@ -1,6 +1,8 @@
 package io.spendhook;
 
 import java.io.IOException;
+import java.util.ArrayList;
+import java.util.Collections;
 import java.util.List;
 
 /**
@@ -17,17 +19,17 @@ public class EmitException extends IOException {
    *
    * @param message what was attempted
    * @param cause why it failed; may be null
-   * @param results the results so far
+   * @param results the results so far; null for an event whose result is not known
    */
   public EmitException(String message, Throwable cause, List<Result> results) {
     super(message, cause);
-    this.results = List.copyOf(results);
+    this.results = Collections.unmodifiableList(new ArrayList<>(results));
   }
 
   /**
    * Returns the results so far.
    *
-   * @return one for each event that got one, in the order of the events; the others are left out
+   * @return one for each event, in their order; null if it is not known whether the event is stored
    */
   public List<Result> results() {
     return results == null ? List.of() : results;

@@ -181,7 +181,8 @@ public final class Emitter {
         return false;
       }
       int place = places.get(0);
-      Result.Error error = new Result.Error(answer.code(), answer.detail(), List.of(), null);
+      boolean large = answer.status() == 413 && answer.code().equals(ApiException.NO_CODE); // of a proxy
+      Result.Error error = new Result.Error(large ? "PAYLOAD_TOO_LARGE" : answer.code(), answer.detail(), List.of(), null);
       results[place] = new Result(events.get(place).id(), Result.Status.REJECTED, error);
       return true;
     }
@@ -195,8 +196,7 @@ public final class Emitter {
         return;
       }
       String why = failure == null ? "events are still refused" : text(failure);
-      List<Result> known = Arrays.stream(results).filter(Objects::nonNull).toList();
-      throw new EmitException("emit events: " + why, failure, known);
+      throw new EmitException("emit events: " + why, failure, Arrays.asList(results));
     }
   }
 
@@ -261,7 +261,19 @@ public final class Emitter {
      * @return this
      */
     public Builder credentials(String id, String secret) {
-      return setCredentials(id, secret);
+      return setCredentials(id, secret, null);
+    }
+
+    /**
+     * Sets the credentials of an OAuth client, and which of its scopes the tokens that they get have.
+     *
+     * @param id the id of the client
+     * @param secret its secret
+     * @param scope the scopes, separated by spaces; null for all of the client
+     * @return this
+     */
+    public Builder credentials(String id, String secret, String scope) {
+      return setCredentials(id, secret, scope);
     }
 
     /**

@@ -18,13 +18,12 @@ public final class Feed {
   private static final Duration TIMEOUT = Duration.ofSeconds(15); // beside the wait
 
   private final Api api;
-  private final String subscriber;
   private final String path;
   private final Duration wait;
 
   private Feed(Builder b) {
     api = b.api();
-    subscriber = Objects.requireNonNull(b.subscriber, "subscriber");
+    String subscriber = Objects.requireNonNull(b.subscriber, "subscriber");
     String company = b.company == null ? "" : "companyUuid=" + Api.encoded(b.company) + "&";
     path = "/api/v1/subscribers/" + Api.encoded(subscriber) + "/feed?" + company + "limit=" + b.limit + "&";
     wait = b.wait;
@@ -39,15 +38,14 @@ public final class Feed {
     return new Builder();
   }
 
-  /** One event of a page; its body is null if the event is gone. */
-  record Item(String id, long sequence, byte[] body) {}
+  /** One event of a page; its body is null if the event is gone, and gone says why. */
+  record Item(String id, long sequence, byte[] body, String gone) {}
 
-  /** A page; moved says whether its cursor is another than that of the request. */
-  record Page(List<Item> items, long next, String cursor, boolean moved, boolean more, long forgotten) {}
-
-  /** The name of the feed in a store. */
-  String name() {
-    return subscriber;
+  /** A page; from is the cursor of the request. */
+  record Page(String from, List<Item> items, long next, String cursor, boolean more, long forgotten) {
+    boolean moved() {
+      return !cursor.equals(from);
+    }
   }
 
   /** How long to wait for an event, when there is none. */
@@ -65,13 +63,12 @@ public final class Feed {
       for (Object item : (List<?>) page.get("content")) {
         items.add(item((Map<?, ?>) item));
       }
-      String reached = (String) page.get("cursor");
-      boolean moved = !reached.equals(cursor);
+      String reached = Objects.requireNonNull((String) page.get("cursor"));
       boolean more = (Boolean) page.get("more");
-      if (more && !moved) { // it would be read for ever
+      if (more && reached.equals(cursor)) { // it would be read for ever
         throw new ClassCastException("cursor does not change");
       }
-      return new Page(items, whole(page.get("next")), reached, moved, more, whole(page.get("forgotten")));
+      return new Page(cursor, items, whole(page.get("next")), reached, more, whole(page.get("forgotten")));
     } catch (ClassCastException | NullPointerException | ArithmeticException e) {
       throw new Api.NotSpendhookException("the answer is not a page of a feed; check the URL", e);
     }
@@ -81,7 +78,8 @@ public final class Feed {
     String body = (String) item.get("body");
     String id = Objects.requireNonNull((String) item.get("id"));
     byte[] bytes = body == null ? null : body.getBytes(StandardCharsets.UTF_8);
-    return new Item(id, whole(item.get("sequence")), bytes);
+    String gone = Objects.requireNonNullElse((String) item.get("gone"), "");
+    return new Item(id, whole(item.get("sequence")), bytes, gone);
   }
 
   private static long whole(Object number) {
@@ -130,7 +128,19 @@ public final class Feed {
      * @return this
      */
     public Builder credentials(String id, String secret) {
-      return setCredentials(id, secret);
+      return setCredentials(id, secret, null);
+    }
+
+    /**
+     * Sets the credentials of an OAuth client, and which of its scopes the tokens that they get have.
+     *
+     * @param id the id of the client
+     * @param secret its secret
+     * @param scope the scopes, separated by spaces; null for all of the client
+     * @return this
+     */
+    public Builder credentials(String id, String secret, String scope) {
+      return setCredentials(id, secret, scope);
     }
 
     /**

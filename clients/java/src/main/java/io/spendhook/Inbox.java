@@ -34,6 +34,7 @@ public final class Inbox<T> {
   private final Feed feed; // null: none
   private final String origin; // "": none
   private final Consumer<Throwable> onError;
+  private final Consumer<Passed> passed;
   private final Pause pause;
   private final Chain chain = new Chain();
 
@@ -44,6 +45,7 @@ public final class Inbox<T> {
     feed = b.feed;
     origin = b.origin;
     onError = b.onError;
+    passed = b.passed;
     this.pause = pause;
   }
 
@@ -142,20 +144,18 @@ public final class Inbox<T> {
    * the start if Spendhook has lost events that were read, in a failover. Deliveries may arrive meanwhile.
    *
    * @return how many events were missing
-   * @throws InboxException if the store or the work failed; the next call reads that page again
+   * @throws InboxException if the store, the work or {@link Builder#passed} failed; the next call reads that page again
    * @throws IOException if the feed cannot be read; an {@link ApiException} if the answer is an error
    * @throws InterruptedException if the thread is interrupted
+   * @throws IllegalStateException if the inbox has no feed
    */
   public CaughtUp catchUp() throws InboxException, IOException, InterruptedException {
-    CaughtUp found = new CaughtUp(0, 0, 0);
+    Reading reading = new Reading();
     boolean more = true;
     while (more) {
-      long before = chain.reading();
-      Feed.Page page = read(cursor(), Duration.ZERO);
-      found = found.plus(take(page, before));
-      more = page.more();
+      more = page(Duration.ZERO, reading);
     }
-    return found;
+    return reading.found;
   }
 
   /**
@@ -165,6 +165,7 @@ public final class Inbox<T> {
    * processes share a store, each of them reads the feed while deliveries come.
    *
    * @throws InterruptedException when the thread is interrupted
+   * @throws IllegalStateException if the inbox has no feed
    */
   public void fillGaps() throws InterruptedException {
     chain.watch(true);
@@ -172,17 +173,25 @@ public final class Inbox<T> {
       repeat(
           () -> {
             catchUp();
-            long end = pause.nanos() + CHECK_EVERY.toNanos();
-            long asked;
-            do {
-              asked = chain.awaitHighest((end - pause.nanos()) / 1_000_000);
-              if (asked > 0) {
-                pause.sleep(LATENESS);
-              }
-            } while (asked > 0 && !chain.missing(asked));
+            awaitGap();
           });
     } finally {
       chain.watch(false);
+    }
+  }
+
+  /** Returns when the feed is to be read. */
+  private void awaitGap() throws InterruptedException {
+    long end = pause.nanos() + CHECK_EVERY.toNanos();
+    for (long left = CHECK_EVERY.toNanos(); left > 0; left = end - pause.nanos()) {
+      long asked = chain.awaitHighest(left / 1_000_000);
+      if (asked == 0) { // the time is over
+        return;
+      }
+      pause.sleep(LATENESS);
+      if (chain.missing(asked)) {
+        return;
+      }
     }
   }
 
@@ -192,13 +201,24 @@ public final class Inbox<T> {
    * that gets no deliveries; one that does runs {@link #fillGaps}.
    *
    * @throws InterruptedException when the thread is interrupted
+   * @throws IllegalStateException if the inbox has no feed
    */
   public void follow() throws InterruptedException {
-    repeat(
-        () -> {
-          long before = chain.reading();
-          take(read(cursor(), feed.longPoll()), before);
-        });
+    Duration wait = feed().longPoll();
+    Reading reading = new Reading();
+    repeat(() -> page(wait, reading));
+  }
+
+  /**
+   * Lets the next reading begin at the start of the feed. Events that are known are not worked on again. Who only reads the feed
+   * needs it after an operator retried what was QUARANTINED, or a CANCELLED delivery was replayed: the feed has their bodies
+   * then.
+   *
+   * @throws InboxException if the store failed
+   * @throws InterruptedException if the thread is interrupted
+   */
+  public void rewind() throws InboxException, InterruptedException {
+    setCursor("");
   }
 
   /** Reads the feed in some way. */
@@ -233,23 +253,61 @@ public final class Inbox<T> {
     return a.compareTo(b) < 0 ? a : b;
   }
 
-  private String cursor() throws InboxException, InterruptedException {
+  private Feed feed() {
     if (feed == null) {
       throw new IllegalStateException("the inbox has no feed");
     }
-    return stored("read the cursor", transaction -> transaction.cursor(feed.name()));
+    return feed;
+  }
+
+  /** A reading of the feed, of one page or more. */
+  private static final class Reading {
+    CaughtUp found = new CaughtUp(0, 0, 0);
+    boolean whole; // it began at the start, where it is no news that the service no longer keeps some events
+  }
+
+  /** Reads a page, and works on it. Returns whether to read on at once. */
+  private boolean page(Duration wait, Reading reading) throws InboxException, IOException, InterruptedException {
+    long before = chain.reading();
+    Feed.Page page = read(feed(), cursor(), wait);
+    reading.whole |= page.from().isEmpty();
+    reading.found = reading.found.plus(take(page));
+    if (page.forgotten() > 0 && !reading.whole) {
+      String lost = page.forgotten() + " events since the last reading are no longer kept by the service";
+      onError.accept(new InboxException(lost, null));
+    }
+    if (page.moved()) { // after all events of the page, so that none is skipped
+      moveCursor(page.from(), page.cursor());
+    }
+    if (!page.more()) {
+      reading.whole = false;
+      chain.read(before, page.next());
+    }
+    return page.more();
+  }
+
+  private String cursor() throws InboxException, InterruptedException {
+    return stored("read the cursor", Store.Transaction::cursor);
   }
 
   /** Reads the page at a cursor; the first one if the events up to the cursor are no longer those of the feed. */
-  private Feed.Page read(String cursor, Duration wait) throws InboxException, IOException, InterruptedException {
+  private Feed.Page read(Feed from, String cursor, Duration wait)
+      throws InboxException, IOException, InterruptedException {
     try {
-      return feed.read(cursor, wait);
+      return from.read(cursor, wait);
     } catch (ApiException e) {
       if (cursor.isEmpty() || !e.code().equals("FEED_CHANGED")) {
         throw e;
       }
       setCursor("");
-      return feed.read("", wait);
+      return from.read("", wait);
+    }
+  }
+
+  /** Stores a cursor, unless another one was stored while the page was read: a rewind would be undone. */
+  private void moveCursor(String begin, String end) throws InboxException, InterruptedException {
+    if (cursor().equals(begin)) { // in a transaction of its own, see below
+      setCursor(end);
     }
   }
 
@@ -257,34 +315,28 @@ public final class Inbox<T> {
     // Without reading it first: SQLite refuses a transaction that writes what another one has changed since it read.
     Store.Action<T, Void> set =
         transaction -> {
-          transaction.setCursor(feed.name(), cursor);
+          transaction.setCursor(cursor);
           return null;
         };
     stored("store the cursor", set);
   }
 
-  private CaughtUp take(Feed.Page page, long before) throws InboxException, InterruptedException {
+  private CaughtUp take(Feed.Page page) throws InboxException, InterruptedException {
     long missing = 0;
     long gone = 0;
     for (Feed.Item item : page.items()) {
-      if (item.body() == null) {
-        gone++;
-        continue;
-      }
-      Event event = Event.of(item.id(), item.sequence(), item.body());
       try {
-        missing += once(event) ? 1 : 0;
+        if (item.body() == null) {
+          gone++;
+          passed.accept(new Passed(item.id(), item.sequence(), item.gone()));
+        } else if (once(Event.of(item.id(), item.sequence(), item.body()))) {
+          missing++;
+        }
       } catch (InterruptedException e) {
         throw e;
       } catch (Throwable e) { // also an Error of the work: follow goes on
         throw new InboxException("event " + item.id() + ": " + e, e);
       }
-    }
-    if (page.moved()) { // after all events of the page, so that none is skipped
-      setCursor(page.cursor());
-    }
-    if (!page.more()) {
-      chain.read(before, page.next());
     }
     return new CaughtUp(missing, gone, page.forgotten());
   }
@@ -311,6 +363,7 @@ public final class Inbox<T> {
     private Feed feed;
     private String origin = "";
     private Consumer<Throwable> onError = e -> LOG.log(System.Logger.Level.WARNING, e.getMessage(), e);
+    private Consumer<Passed> passed = event -> {};
 
     private Builder(Verifier verifier, Store<T> store, Work<T> work) {
       this.verifier = Objects.requireNonNull(verifier, "verifier");
@@ -343,13 +396,26 @@ public final class Inbox<T> {
 
     /**
      * Sets what learns of the errors that {@link Inbox#handle} answers with a 5xx, and that {@link Inbox#fillGaps} and
-     * {@link Inbox#follow} survive.
+     * {@link Inbox#follow} survive; also, once for each page of the feed, of events since the last reading that the service no
+     * longer keeps. Reading goes on after that.
      *
      * @param onError by default it writes a warning to {@link System.Logger}; it must not throw
      * @return this
      */
     public Builder<T> onError(Consumer<Throwable> onError) {
       this.onError = Objects.requireNonNull(onError);
+      return this;
+    }
+
+    /**
+     * Sets what is called for each event that the feed names without a body. It is called again if a page is read again.
+     *
+     * @param passed by default nothing is called; it must be safe for concurrent use. What it throws is treated like an error
+     *     of the reading
+     * @return this
+     */
+    public Builder<T> passed(Consumer<Passed> passed) {
+      this.passed = Objects.requireNonNull(passed);
       return this;
     }
 

@@ -1,6 +1,10 @@
 package io.spendhook;
 
-/** The store or the work failed. The cause is their exception. Nothing of the event was stored: it comes again. */
+/**
+ * The store, the work, or the callback for passed events failed. The cause is their exception. Nothing of the event was stored:
+ * it comes again. Without a cause, it only says that the service no longer keeps some events, see {@link
+ * Inbox.Builder#onError}.
+ */
 public class InboxException extends Exception {
   private static final long serialVersionUID = 1L;
 
@@ -8,7 +12,7 @@ public class InboxException extends Exception {
    * Makes the exception.
    *
    * @param message what was attempted
-   * @param cause why it failed
+   * @param cause why it failed; may be null
    */
   public InboxException(String message, Throwable cause) {
     super(message, cause);

@@ -26,8 +26,14 @@ final class KeySet {
 
   private record Read(List<Jwk> keys, Instant at, Duration life) {
     boolean isYounger(Duration age, Instant now) {
-      return Duration.between(at, now).compareTo(age) < 0;
+      return isWithin(at, age, now);
     }
+  }
+
+  /** A time that the clock has not reached yet is not: the clock has jumped back, for nobody knows how long. */
+  private static boolean isWithin(Instant begin, Duration age, Instant now) {
+    Duration passed = Duration.between(begin, now);
+    return !passed.isNegative() && passed.compareTo(age) < 0;
   }
 
   private final HttpRequest request;
@@ -59,7 +65,7 @@ final class KeySet {
     if (read != null && read.isYounger(life != null ? life : read.life(), now)) {
       return read.keys(); // of another thread
     }
-    if (failure != null && Duration.between(failedAt, now).compareTo(PAUSE) < 0) {
+    if (failure != null && isWithin(failedAt, PAUSE, now)) {
       throw new KeysUnavailableException(failure.getMessage(), failure);
     }
     try {

@@ -1,16 +1,14 @@
 package io.spendhook;
 
 import java.util.ArrayList;
-import java.util.HashMap;
 import java.util.HashSet;
 import java.util.List;
-import java.util.Map;
 import java.util.Set;
 
 /** A store for tests: it forgets all when the process ends. It runs one transaction at a time. */
 public final class MemoryStore implements Store<MemoryStore.Changes> {
   private final Set<String> ids = new HashSet<>();
-  private final Map<String, String> cursors = new HashMap<>();
+  private String cursor = "";
 
   /** Makes an empty store. */
   public MemoryStore() {}
@@ -36,12 +34,12 @@ public final class MemoryStore implements Store<MemoryStore.Changes> {
 
   private final class Changed implements Transaction<Changes> {
     private final Set<String> added = new HashSet<>();
-    private final Map<String, String> moved = new HashMap<>();
+    private String moved; // null: not
     private final List<Runnable> changes = new ArrayList<>();
 
     void commit() {
       ids.addAll(added);
-      cursors.putAll(moved);
+      cursor = cursor();
       changes.forEach(Runnable::run);
     }
 
@@ -51,13 +49,13 @@ public final class MemoryStore implements Store<MemoryStore.Changes> {
     }
 
     @Override
-    public String cursor(String feed) {
-      return moved.getOrDefault(feed, cursors.getOrDefault(feed, ""));
+    public String cursor() {
+      return moved == null ? cursor : moved;
     }
 
     @Override
-    public void setCursor(String feed, String cursor) {
-      moved.put(feed, cursor);
+    public void setCursor(String cursor) {
+      moved = cursor;
     }
 
     @Override

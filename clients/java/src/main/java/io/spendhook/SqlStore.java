@@ -13,21 +13,26 @@ import javax.sql.DataSource;
 
 /**
  * A store in an SQL database, in the tables {@code spendhook_inbox} and {@code spendhook_cursor}. Work gets the connection, and
- * writes into its own tables of the same database. Several processes may share the tables: the primary key decides who
- * works on an event. Subscribers of several companies need databases or schemas of their own, since an id is unique in its
- * company only.
+ * writes into its own tables of the same database. Inboxes of several subscribers in one database need names of their own
+ * ({@link #withName}); two processes of one inbox have the same name, and the primary key decides which of them works on an
+ * event.
  *
- * <p>Tested with SQLite, PostgreSQL and H2. Others need savepoints, and an error of class 23 for a duplicate key.
+ * <p>Tested with SQLite, PostgreSQL and H2. Others need savepoints, and an error of class 23 for a duplicate key. They must
+ * compare names and ids by case, else of two events whose ids differ only in case, one is lost: give the columns {@code inbox}
+ * and {@code id} such a collation, since those that are the default of MySQL and SQL Server do not.
  */
 public final class SqlStore implements Store<Connection> {
   private static final String[] TABLES = {
     "CREATE TABLE IF NOT EXISTS spendhook_inbox"
-        + " (id VARCHAR(255) NOT NULL PRIMARY KEY, sequence BIGINT, received_at BIGINT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS spendhook_cursor (feed VARCHAR(255) NOT NULL PRIMARY KEY, position VARCHAR(64) NOT NULL)"
+        + " (inbox VARCHAR(100) NOT NULL, id VARCHAR(255) NOT NULL, sequence BIGINT, received_at BIGINT NOT NULL,"
+        + " PRIMARY KEY (inbox, id))",
+    "CREATE TABLE IF NOT EXISTS spendhook_cursor (inbox VARCHAR(100) NOT NULL PRIMARY KEY, position VARCHAR(64) NOT NULL)"
   };
-  private static final String ADD = "INSERT INTO spendhook_inbox (id, sequence, received_at) VALUES (?, ?, ?)";
-  private static final String ADD_CURSOR = "INSERT INTO spendhook_cursor (position, feed) VALUES (?, ?)";
-  private static final String MOVE_CURSOR = "UPDATE spendhook_cursor SET position = ? WHERE feed = ?";
+  private static final String ADD = "INSERT INTO spendhook_inbox (inbox, id, sequence, received_at) VALUES (?, ?, ?, ?)";
+  private static final String ADD_CURSOR = "INSERT INTO spendhook_cursor (position, inbox) VALUES (?, ?)";
+  private static final String MOVE_CURSOR = "UPDATE spendhook_cursor SET position = ? WHERE inbox = ?";
+  private static final String CURSOR = "SELECT position FROM spendhook_cursor WHERE inbox = ?";
+  private static final String FORGET = "DELETE FROM spendhook_inbox WHERE inbox = ? AND received_at < ?";
   private static final String DUPLICATE = "23"; // the class of violated constraints in SQLSTATE
 
   /** Opens connections. */
@@ -44,6 +49,7 @@ public final class SqlStore implements Store<Connection> {
 
   private final Connections connections;
   private final Clock clock;
+  private final String name;
 
   /**
    * Makes a store of a data source, such as a pool.
@@ -61,8 +67,24 @@ public final class SqlStore implements Store<Connection> {
    * @param clock the clock of {@code received_at}
    */
   public SqlStore(Connections connections, Clock clock) {
+    this(connections, clock, "inbox");
+  }
+
+  private SqlStore(Connections connections, Clock clock, String name) {
     this.connections = Objects.requireNonNull(connections);
     this.clock = Objects.requireNonNull(clock);
+    this.name = Objects.requireNonNull(name);
+  }
+
+  /**
+   * Makes a store like this one for the inbox of a name. Inboxes of several subscribers in one database need names of their
+   * own; two processes of one inbox have the same name.
+   *
+   * @param name of the inbox, at most 100 characters; {@code inbox} without this method
+   * @return the store
+   */
+  public SqlStore withName(String name) {
+    return new SqlStore(connections, clock, name);
   }
 
   /**
@@ -90,7 +112,7 @@ public final class SqlStore implements Store<Connection> {
   }
 
   /**
-   * Removes the ids of events that were received long ago. An event that comes again after its id was removed is worked on
+   * Removes the ids of events that this inbox received long ago. An event that comes again after its id was removed is worked on
    * again. So the age must be more than the sender keeps events (its {@code events.retention}, by default 7 days), and more
    * than the age of any event that you let it replay; 30 days are safe by default.
    *
@@ -100,10 +122,11 @@ public final class SqlStore implements Store<Connection> {
    */
   public int forget(Duration age) throws SQLException {
     try (Connection connection = connections.open();
-        PreparedStatement delete = connection.prepareStatement("DELETE FROM spendhook_inbox WHERE received_at < ?")) {
+        PreparedStatement delete = connection.prepareStatement(FORGET)) {
       boolean before = connection.getAutoCommit();
       connection.setAutoCommit(true);
-      delete.setLong(1, clock.millis() - age.toMillis());
+      delete.setString(1, name);
+      delete.setLong(2, clock.instant().minus(age).getEpochSecond());
       int removed = delete.executeUpdate();
       connection.setAutoCommit(before);
       return removed;
@@ -159,13 +182,13 @@ public final class SqlStore implements Store<Connection> {
 
     @Override
     public boolean add(String id, Long sequence) throws SQLException {
-      return insertNew(ADD, id, sequence, clock.millis());
+      return insertNew(ADD, name, id, sequence, clock.instant().getEpochSecond());
     }
 
     @Override
-    public String cursor(String feed) throws SQLException {
-      try (PreparedStatement select = connection.prepareStatement("SELECT position FROM spendhook_cursor WHERE feed = ?")) {
-        select.setString(1, feed);
+    public String cursor() throws SQLException {
+      try (PreparedStatement select = connection.prepareStatement(CURSOR)) {
+        select.setString(1, name);
         try (ResultSet rows = select.executeQuery()) {
           return rows.next() ? rows.getString(1) : "";
         }
@@ -173,9 +196,9 @@ public final class SqlStore implements Store<Connection> {
     }
 
     @Override
-    public void setCursor(String feed, String cursor) throws SQLException {
-      if (execute(MOVE_CURSOR, cursor, feed) == 0) {
-        insertNew(ADD_CURSOR, cursor, feed); // if another process has just done it, we read a page once more
+    public void setCursor(String cursor) throws SQLException {
+      if (execute(MOVE_CURSOR, cursor, name) == 0) {
+        insertNew(ADD_CURSOR, cursor, name); // if another process has just done it, we read a page once more
       }
     }
 

@@ -1,7 +1,8 @@
 package io.spendhook;
 
 /**
- * Where an {@link Inbox} notes the ids of events and how far it has read a feed. Implementations are safe for concurrent use.
+ * Where an {@link Inbox} notes the ids of events and how far it has read its feed. Implementations are safe for concurrent
+ * use. Several inboxes need several stores, or stores that know which inbox they are for.
  *
  * @param <T> what work gets to take part in a transaction
  */
@@ -42,7 +43,8 @@ public interface Store<T> {
    */
   interface Transaction<T> {
     /**
-     * Notes the id of an event.
+     * Notes the id of an event. It returns false only if the event is noted by a transaction that was committed, or by this
+     * one. While another transaction with this id is open, it waits for that one, or fails.
      *
      * @param id the id of the event, which is unique in its company
      * @param sequence its number in the company; null if unknown
@@ -52,22 +54,20 @@ public interface Store<T> {
     boolean add(String id, Long sequence) throws Exception;
 
     /**
-     * Returns how far a feed was read.
+     * Returns how far the feed was read.
      *
-     * @param feed the feed
      * @return the text that was noted last; "" if there is none
      * @throws Exception if the store fails
      */
-    String cursor(String feed) throws Exception;
+    String cursor() throws Exception;
 
     /**
-     * Notes how far a feed was read, in place of what was noted before.
+     * Notes how far the feed was read, in place of what was noted before.
      *
-     * @param feed the feed
      * @param cursor a text of at most 64 characters; "" to read from the start
      * @throws Exception if the store fails
      */
-    void setCursor(String feed, String cursor) throws Exception;
+    void setCursor(String cursor) throws Exception;
 
     /**
      * Returns what work gets.

@@ -7,7 +7,9 @@ import java.math.BigDecimal;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 
@@ -100,7 +102,7 @@ final class EmitterTest {
       server.answer(503, "{\"code\":\"STORAGE_FULL\",\"detail\":\"full\"}", "Retry-After", "25");
       TestClock pause = new TestClock(0);
       EmitException e = throwing(EmitException.class, () -> emitter(server, pause).sendAll(events(2, "e")));
-      equal("[e0 ACCEPTED]", e.results().stream().map(r -> r.id() + " " + r.status()).toList().toString());
+      equal(Arrays.asList(new Result("e0", Result.Status.ACCEPTED, null), null), e.results());
       equal("STORAGE_FULL", ((ApiException) e.getCause()).code());
       equal(Duration.ofSeconds(45), pause.slept); // 25 s more would be 70 s
       equal(3, server.received.size());
@@ -128,13 +130,27 @@ final class EmitterTest {
     try (TestServer server = new TestServer().answer(413, "{\"code\":\"BODY_TOO_LARGE\",\"detail\":\"large\"}")) {
       Result result = emitter(server, new TestClock(0)).sendAll(events(1, "e")).get(0);
       equal(new Result("e0", Result.Status.REJECTED, new Result.Error("BODY_TOO_LARGE", "large", List.of(), null)), result);
-      throwing(EmitException.class, () -> emitter(server, new TestClock(0)).sendAll(events(2, "e")));
+      EmitException e = throwing(EmitException.class, () -> emitter(server, new TestClock(0)).sendAll(events(2, "e")));
+      equal(Arrays.asList(null, null), e.results());
+    }
+    try (TestServer server = new TestServer().answer(413, "<html>")) { // of a proxy
+      Result.Error error = new Result.Error("PAYLOAD_TOO_LARGE", "", List.of(), null);
+      equal(new Result("e0", Result.Status.REJECTED, error), emitter(server, new TestClock(0)).sendAll(events(1, "e")).get(0));
+    }
+  }
+
+  static void goesOnAfterAnEventThatIsTooLarge() throws Exception {
+    try (TestServer server = new TestServer().answer(202, results("ACCEPTED")).answer(413, "").answer(202, results("ACCEPTED"))) {
+      List<NewEvent> events = List.of(event("a"), event("b").withMetadata(Map.of("m", "x".repeat(4 << 20))), event("c"));
+      List<Result> results = emitter(server, new TestClock(0)).sendAll(events);
+      equal("[ACCEPTED, REJECTED, ACCEPTED]", results.stream().map(Result::status).toList().toString());
+      equal(List.of("[a]", "[b]", "[c]"), server.received.stream().map(EmitterTest::ids).toList());
     }
   }
 
   static void splits() throws Exception {
     String[] accepted = new String[1000];
-    java.util.Arrays.fill(accepted, "ACCEPTED");
+    Arrays.fill(accepted, "ACCEPTED");
     try (TestServer server = new TestServer().answer(202, results(accepted)).answer(202, results("ACCEPTED"))) {
       equal(1001, emitter(server, new TestClock(0)).sendAll(events(1001, "e")).size());
       equal(2, server.received.size());
@@ -170,6 +186,42 @@ final class EmitterTest {
           List.of(basic, basic, "Bearer t1", "Bearer t1", basic, "Bearer t2", basic, "Bearer t3", "Bearer t3", basic),
           server.received.stream().map(TestServer.Received::authorization).toList());
       equal("/oauth/token grant_type=client_credentials", server.received.get(0).url() + " " + server.received.get(0).body());
+    }
+  }
+
+  static void asksForAScope() throws Exception {
+    try (TestServer server = new TestServer().answer(200, "{\"access_token\":\"t\"}").answer(202, results("ACCEPTED"))) {
+      Emitter.builder().url(server.url()).credentials("id", "s", "events:write a").build().send(event("a"));
+      equal("grant_type=client_credentials&scope=events%3Awrite+a", server.received.get(0).body());
+    }
+  }
+
+  /** The seconds after which a token is renewed, by what the answer says of its life. */
+  static void renewsTokens() throws Exception {
+    Map<String, Integer> cases = new LinkedHashMap<>();
+    cases.put("", 270);
+    for (String strange : List.of("0", "-1", "\"60\"", "null")) {
+      cases.put(",\"expires_in\":" + strange, 270);
+    }
+    cases.put(",\"expires_in\":20", 10);
+    cases.put(",\"expires_in\":60", 30);
+    cases.put(",\"expires_in\":90.0", 60);
+    cases.put(",\"expires_in\":1e99", (1 << 30) - 30);
+    for (Map.Entry<String, Integer> c : cases.entrySet()) {
+      try (TestServer server = new TestServer()) {
+        String token = "{\"access_token\":\"t\"" + c.getKey() + "}";
+        String accepted = results("ACCEPTED");
+        server.answer(200, token).answer(202, accepted).answer(202, accepted).answer(200, token).answer(202, accepted);
+        TestClock clock = new TestClock(0);
+        Emitter emitter = Emitter.builder().url(server.url()).credentials("id", "s").build(clock, () -> 1, clock);
+        emitter.send(event("a"));
+        clock.advance(Duration.ofMillis(1000L * c.getValue() - 1));
+        emitter.send(event("a"));
+        equal(c.getKey(), 3, server.received.size());
+        clock.advance(Duration.ofMillis(1));
+        emitter.send(event("a"));
+        equal(c.getKey(), 5, server.received.size());
+      }
     }
   }
 

@@ -6,9 +6,13 @@ import static io.spendhook.TestRun.throwing;
 import java.io.IOException;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.CompletableFuture;
+import java.util.concurrent.CompletionException;
+import java.util.function.Consumer;
 
 final class FeedTest {
   private static final String SUBSCRIBER = "0197a1b2-0000-7000-8000-00000000000a";
@@ -47,7 +51,7 @@ final class FeedTest {
       equal(new CaughtUp(2, 1, 3), f.inbox.catchUp());
       equal(List.of("pay-2", "pay-1", "pay-11"), f.ids());
       equal(11L, f.worked.get(2).sequence());
-      equal("12-1", f.cursor(SUBSCRIBER));
+      equal("12-1", f.cursor());
       String path = "/api/v1/subscribers/" + SUBSCRIBER + "/feed?limit=100&";
       equal(List.of(path + "after=0&wait=0s", path + "cursor=4-1&wait=0s", path + "cursor=9-1&wait=0s"), urls(server));
       equal("Bearer secret", server.received.get(0).authorization());
@@ -67,11 +71,177 @@ final class FeedTest {
       InboxException e = throwing(InboxException.class, f.inbox::catchUp);
       equal(true, e.getMessage().startsWith("event pay-2: "));
       equal(List.of("pay-1"), f.ids());
-      equal("", f.cursor(SUBSCRIBER));
+      equal("", f.cursor());
       f.failing.clear();
       equal(2L, f.inbox.catchUp().missing());
       equal(List.of("pay-1", "pay-2", "pay-3"), f.ids());
-      equal("3-1", f.cursor(SUBSCRIBER));
+      equal("3-1", f.cursor());
+    }
+  }
+
+  static void tellsWhatItPassesOver() throws Exception {
+    String other = page(6, false, 5, -6).replace("COMPACTED", "QUARANTINED");
+    try (TestServer server = new TestServer().answer(200, page(4, true, 1, -2, -3, 4)).answer(200, other)) {
+      InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
+      equal(new CaughtUp(3, 3, 2), f.inbox.catchUp());
+      equal(List.of(new Passed("pay-2", 2, "COMPACTED"), new Passed("pay-3", 3, "COMPACTED"), new Passed("pay-6", 6, "QUARANTINED")), f.passed);
+    }
+  }
+
+  static void readsAPageAgainWhenItCannotTell() throws Exception {
+    try (TestServer server = new TestServer().answer(200, page(3, false, 1, -2, 3))) {
+      List<String> worked = new ArrayList<>();
+      List<Passed> passed = new ArrayList<>();
+      Inbox<?> inbox =
+          Inbox.builder(InboxTest.verifier(), new MemoryStore(), (e, t) -> worked.add(e.id()))
+              .feed(feed(server))
+              .passed(
+                  event -> {
+                    passed.add(event);
+                    if (passed.size() == 1) {
+                      throw new IllegalStateException("fails");
+                    }
+                  })
+              .build();
+      equal("event pay-2: java.lang.IllegalStateException: fails", throwing(InboxException.class, inbox::catchUp).getMessage());
+      equal(List.of("pay-1"), worked);
+      equal(new CaughtUp(1, 1, 1), inbox.catchUp());
+      equal(List.of("pay-1", "pay-3"), worked);
+      equal(2, passed.size());
+    }
+  }
+
+  /** Each page but the last one has forgotten one event. */
+  static void reportsWhatIsForgotten() throws Exception {
+    try (TestServer server = new TestServer()) {
+      server.answer(200, page(1, true, 1)).answer(200, page(2, false, 2));
+      server.answer(200, page(3, true, 3)).answer(200, page(4, true, 4)).answer(409, CHANGED).answer(200, page(5, false, 5));
+      server.answer(200, page(6, false, 6).replace("\"forgotten\":1", "\"forgotten\":0"));
+      InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
+      f.inbox.catchUp();
+      equal("the reports of a reading from the start", List.of(), f.errors);
+      f.inbox.catchUp();
+      List<String> reports = f.errors.stream().map(Throwable::getMessage).toList();
+      equal(Collections.nCopies(2, "1 events since the last reading are no longer kept by the service"), reports);
+      f.inbox.catchUp();
+      equal("the reports after a page that has forgotten none", 2, f.errors.size());
+      equal(List.of("pay-1", "pay-2", "pay-3", "pay-4", "pay-5", "pay-6"), f.ids());
+    }
+  }
+
+  static void reportsWhatIsForgottenWhileItFollows() throws Exception {
+    try (TestServer server = new TestServer()) {
+      server.answer(200, page(1, true, 1)).answer(200, page(2, false, 2)).answer(200, page(3, false, 3)).answer(500, "");
+      InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
+      Consumer<Throwable> onError =
+          e -> {
+            f.errors.add(e);
+            if (e instanceof ApiException) {
+              Thread.currentThread().interrupt();
+            }
+          };
+      Inbox<?> inbox = Inbox.builder(InboxTest.verifier(), f.store, (e, t) -> {}).feed(feed(server)).onError(onError).build();
+      throwing(InterruptedException.class, inbox::follow);
+      equal("1 events since the last reading are no longer kept by the service", f.errors.get(0).getMessage());
+      equal(2, f.errors.size());
+    }
+  }
+
+  static void rewinds() throws Exception {
+    String retried = page(2, false, 1, 2);
+    try (TestServer server = new TestServer().answer(200, page(2, false, 1, -2)).answer(200, retried)) {
+      InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
+      f.inbox.catchUp();
+      f.inbox.rewind();
+      equal("", f.cursor());
+      equal(1L, f.inbox.catchUp().missing());
+      equal(List.of("pay-1", "pay-2"), f.ids());
+      equal(true, server.received.get(1).url().endsWith("&after=0&wait=0s"));
+    }
+  }
+
+  static void rewindsWhileItReads() throws Exception {
+    try (TestServer server = new TestServer().answer(200, page(1, false, 1)).answer(200, page(3, false, -2, -3))) {
+      List<Inbox<?>> inbox = new ArrayList<>();
+      List<Passed> passed = new ArrayList<>();
+      MemoryStore store = new MemoryStore();
+      inbox.add(
+          Inbox.builder(InboxTest.verifier(), store, (e, t) -> {})
+              .feed(feed(server))
+              .onError(e -> {})
+              .passed(
+                  event -> {
+                    passed.add(event);
+                    if (passed.size() == 1) {
+                      inThread(inbox.get(0)::rewind);
+                    }
+                  })
+              .build());
+      inbox.get(0).catchUp();
+      inbox.get(0).catchUp();
+      equal("", store.transaction(t -> t.cursor()));
+      inbox.get(0).catchUp();
+      equal("3-1", store.transaction(t -> t.cursor()));
+    }
+  }
+
+  /** Does something in another thread, and waits for it. */
+  private static void inThread(TestRun.Action action) {
+    CompletableFuture.runAsync(
+            () -> {
+              try {
+                action.run();
+              } catch (Exception e) {
+                throw new CompletionException(e);
+              }
+            })
+        .join();
+  }
+
+  /** Each delivery comes before the one that it names, which comes within 5 seconds. */
+  static void readsEveryTenMinutesThoughNothingIsMissing() throws Exception {
+    try (TestServer server = new TestServer().answer(200, page(1, false, -1))) {
+      List<Integer> readings = new ArrayList<>(); // their number at each pause
+      List<Inbox<?>> inbox = new ArrayList<>();
+      Duration[] slept = {Duration.ZERO};
+      long[] number = {1};
+      Runnable early = () -> deliver(inbox.get(0), number[0] += 2, number[0] - 1);
+      Pause pause =
+          new Pause() {
+            @Override
+            public long nanos() {
+              return slept[0].toNanos();
+            }
+
+            @Override
+            public void sleep(Duration time) throws InterruptedException {
+              slept[0] = slept[0].plus(time);
+              readings.add(server.received.size());
+              if (readings.size() == 121) {
+                throw new InterruptedException();
+              }
+              deliver(inbox.get(0), number[0] - 1, number[0] - 2);
+              early.run();
+            }
+          };
+      inbox.add(
+          Inbox.builder(InboxTest.verifier(), new MemoryStore(), (e, t) -> {})
+              .feed(feed(server))
+              .passed(event -> early.run())
+              .onError(e -> {})
+              .build(pause));
+      throwing(InterruptedException.class, inbox.get(0)::fillGaps);
+      equal(List.of(1, 1, 2), List.of(readings.get(0), readings.get(119), readings.get(120)));
+    }
+  }
+
+  private static void deliver(Inbox<?> inbox, long number, long previous) {
+    try {
+      String id = "pay-" + number;
+      Request delivery = InboxTest.with(InboxTest.signed(id, "{}"), "webhook-sequence", "" + number);
+      equal(204, inbox.handle(InboxTest.with(delivery, "webhook-previous", "" + previous)).status());
+    } catch (Exception e) {
+      throw new AssertionError(e);
     }
   }
 
@@ -84,7 +254,7 @@ final class FeedTest {
       equal(3L, f.inbox.catchUp().missing());
       equal(1L, f.inbox.catchUp().missing());
       equal(List.of("pay-1", "pay-2", "pay-3", "pay-new"), f.ids());
-      equal("2-2", f.cursor(SUBSCRIBER));
+      equal("2-2", f.cursor());
       String path = "/api/v1/subscribers/" + SUBSCRIBER + "/feed?limit=100&";
       equal(
           List.of(path + "after=0&wait=0s", path + "cursor=3-1&wait=0s", path + "after=0&wait=0s", path + "cursor=1-1&wait=0s"),
@@ -99,7 +269,7 @@ final class FeedTest {
       for (int requests : List.of(3, 4)) {
         equal("FEED_CHANGED", throwing(ApiException.class, f.inbox::catchUp).code());
         equal(requests, server.received.size());
-        equal("", f.cursor(SUBSCRIBER));
+        equal("", f.cursor());
       }
     }
   }
@@ -117,7 +287,7 @@ final class FeedTest {
           };
       Inbox<?> inbox = Inbox.builder(InboxTest.verifier(), store, (e, t) -> {}).feed(feed(server)).build();
       equal(1L, inbox.catchUp().missing());
-      equal("3-1", memory.transaction(t -> t.cursor(SUBSCRIBER)));
+      equal("3-1", memory.transaction(t -> t.cursor()));
     }
   }
 
@@ -136,15 +306,15 @@ final class FeedTest {
     }
 
     @Override
-    public String cursor(String feed) throws Exception {
+    public String cursor() throws Exception {
       read = true;
-      return transaction.cursor(feed);
+      return transaction.cursor();
     }
 
     @Override
-    public void setCursor(String feed, String cursor) throws Exception {
+    public void setCursor(String cursor) throws Exception {
       equal("it was read", false, read);
-      transaction.setCursor(feed, cursor);
+      transaction.setCursor(cursor);
     }
 
     @Override
@@ -159,7 +329,7 @@ final class FeedTest {
       try (TestServer server = new TestServer().answer(200, answer)) {
         InboxTest.Fixture f = new InboxTest.Fixture(feed(server));
         throwing(answer, IOException.class, f.inbox::catchUp);
-        equal("", f.cursor(SUBSCRIBER));
+        equal("", f.cursor());
       }
     }
     try (TestServer server = new TestServer().answer(200, page(3, true))) {

@@ -56,6 +56,7 @@ final class InboxTest {
     final List<Event> worked = new ArrayList<>();
     final List<String> failing = new ArrayList<>();
     final List<Throwable> errors = new ArrayList<>();
+    final List<Passed> passed = new ArrayList<>();
     final MemoryStore store = new MemoryStore();
     final TestClock clock = new TestClock(NOW);
     final Inbox<MemoryStore.Changes> inbox;
@@ -68,7 +69,7 @@ final class InboxTest {
               throw new IOException("the work fails");
             }
           };
-      inbox = Inbox.builder(verifier(), store, work).feed(feed).onError(errors::add).build(clock);
+      inbox = Inbox.builder(verifier(), store, work).feed(feed).onError(errors::add).passed(passed::add).build(clock);
     }
 
     Event only() {
@@ -80,8 +81,8 @@ final class InboxTest {
       return worked.stream().map(Event::id).toList();
     }
 
-    String cursor(String feed) throws Exception {
-      return store.transaction(t -> t.cursor(feed));
+    String cursor() throws Exception {
+      return store.transaction(t -> t.cursor());
     }
   }
 
@@ -214,5 +215,6 @@ final class InboxTest {
     Fixture f = new Fixture(null);
     throwing(IllegalStateException.class, f.inbox::catchUp);
     throwing(IllegalStateException.class, f.inbox::follow);
+    throwing(IllegalStateException.class, f.inbox::fillGaps);
   }
 }

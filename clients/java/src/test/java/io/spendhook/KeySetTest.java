@@ -75,6 +75,20 @@ final class KeySetTest {
     }
   }
 
+  /** Else they would be used for as long as the clock has jumped back. */
+  static void readsAgainWhenTheClockHasJumpedBack() throws Exception {
+    try (TestServer server = new TestServer().answer(200, SET).answer(500, "").answer(200, SET)) {
+      TestClock clock = new TestClock(1_000_000);
+      KeySet keys = of(server, clock);
+      keys.known();
+      clock.advance(Duration.ofDays(-1));
+      throwing(KeysUnavailableException.class, keys::known);
+      clock.advance(Duration.ofDays(-1));
+      equal("the keys after a failure that is in the future", 2, keys.known().size());
+      equal(3, server.received.size());
+    }
+  }
+
   static void acceptsOnlyAKeySet() throws Exception {
     for (String body : List.of("", "[]", "{}", "{\"keys\":7}", "{\"keys\":[]} ", "{\"keys\":[]}" + " ".repeat(1 << 16))) {
       try (TestServer server = new TestServer().answer(200, body)) {

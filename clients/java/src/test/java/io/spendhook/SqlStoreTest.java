@@ -84,7 +84,7 @@ final class SqlStoreTest {
                 t -> {
                   t.add("a", 1L);
                   work(t.unwrap(), "a");
-                  t.setCursor("f", "9-1");
+                  t.setCursor("9-1");
                   if (failure instanceof Exception e) {
                     throw e;
                   }
@@ -93,25 +93,77 @@ final class SqlStoreTest {
             equal(true, failure == throwing(Throwable.class, () -> store.transaction(action)));
           }
           equal(0, worked(connections));
-          equal("", store.transaction(t -> t.cursor("f")));
+          equal("", store.transaction(t -> t.cursor()));
           equal(true, store.transaction(t -> t.add("a", 1L)));
         });
   }
 
-  static void keepsACursorForEachFeed() throws Exception {
+  private static void setCursor(SqlStore store, String cursor) throws Exception {
+    store.transaction(
+        t -> {
+          t.setCursor(cursor);
+          return null;
+        });
+  }
+
+  static void keepsACursor() throws Exception {
     each(
         (store, connections, clock) -> {
-          String longest = "9".repeat(64);
-          store.transaction(
-              t -> {
-                t.setCursor("f", "4-1");
-                t.setCursor("g", longest);
-                t.setCursor("f", "3-2");
-                t.setCursor("h", "5-1");
-                t.setCursor("h", "");
-                return null;
-              });
-          equal(List.of("3-2", longest, "", ""), store.transaction(t -> List.of(t.cursor("f"), t.cursor("g"), t.cursor("h"), t.cursor("i"))));
+          equal("", store.transaction(t -> t.cursor()));
+          for (String cursor : List.of("4-1", "9".repeat(64), "3-2", "")) {
+            setCursor(store, cursor);
+            equal(cursor, store.transaction(t -> t.cursor()));
+          }
+        });
+  }
+
+  /** The inboxes of two subscribers in one database. */
+  static void worksOnAnEventForEachName() throws Exception {
+    each(
+        (store, connections, clock) -> {
+          String longest = "i".repeat(100);
+          List<SqlStore> stores = List.of(store.withName("a"), store.withName(longest));
+          for (SqlStore own : stores) {
+            Inbox<Connection> inbox = Inbox.builder(InboxTest.verifier(), own, (event, t) -> work(t, event.id())).build();
+            for (int i = 0; i < 2; i++) {
+              equal(204, inbox.handle(InboxTest.signed("pay-1", "{}")).status());
+            }
+          }
+          equal(2, worked(connections));
+          setCursor(stores.get(0), "1-1");
+          setCursor(stores.get(1), "2-2");
+          equal("1-1", stores.get(0).transaction(t -> t.cursor()));
+          equal("2-2", stores.get(1).transaction(t -> t.cursor()));
+          clock.advance(Duration.ofDays(31));
+          equal(1, stores.get(0).forget(Duration.ofDays(30)));
+          equal(false, stores.get(1).transaction(t -> t.add("pay-1", 1L)));
+        });
+  }
+
+  /** Two processes of one inbox. */
+  static void sharesAllWithAStoreOfTheSameName() throws Exception {
+    each(
+        (store, connections, clock) -> {
+          SqlStore other = new SqlStore(connections, clock).withName("inbox"); // the default
+          equal(true, store.transaction(t -> t.add("a", 1L)));
+          equal(false, other.transaction(t -> t.add("a", 1L)));
+          setCursor(other, "1-1");
+          equal("1-1", store.transaction(t -> t.cursor()));
+        });
+  }
+
+  static void notesTheTimeInSeconds() throws Exception {
+    each(
+        (store, connections, clock) -> {
+          clock.advance(Duration.ofMillis(999));
+          store.transaction(t -> t.add("a", 1L));
+          String received = "SELECT received_at FROM spendhook_inbox WHERE inbox = 'inbox' AND id = 'a' AND sequence = 1";
+          try (Connection connection = connections.open();
+              Statement statement = connection.createStatement();
+              ResultSet rows = statement.executeQuery(received)) {
+            rows.next();
+            equal(1_000_000L, rows.getLong(1));
+          }
         });
   }
 
@@ -152,7 +204,7 @@ final class SqlStoreTest {
                                 return false;
                               }
                               work(t.unwrap(), id);
-                              t.setCursor("f", "1-1");
+                              t.setCursor("1-1");
                               return true;
                             });
                     if (added) {
