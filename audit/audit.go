@@ -56,6 +56,7 @@ const (
 	Console     = "console" // through the web console; Subject is the caller that requested the link of the session
 	CommandLine = "cli"     // with access to the machine; Subject is the user of the operating system
 	Contact     = "contact" // with a link that was sent to it; Subject is its address
+	Service     = "service" // this service itself; Subject is the part of it: "canary"
 	Admin       = "admin"   // through the admin listener; Subject is the user of its password, or "-"
 )
 

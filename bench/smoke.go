@@ -17,7 +17,7 @@ type smokeCmd struct {
 // Run checks that no event is lost. It does not judge the speed.
 func (c *smokeCmd) Run(ctx context.Context, term *console) error {
 	chosen, err := choose([]string{
-		"one", "batch", "fanout", "ports", "backlog", "always", "failing", "spend", "takeover", "restart",
+		"one", "batch", "fanout", "signatures", "fields", "ports", "backlog", "always", "failing", "spend", "takeover", "restart",
 		"tenants", "tenants1000", "backlogged", "rare", "lostqueue", "samehost", "replicas", "companies", "cluster",
 	})
 	if err != nil {

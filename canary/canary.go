@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"spendhook/audit"
 	"spendhook/events"
 	"spendhook/events/publish"
 	"spendhook/internal/clock"
@@ -41,7 +42,7 @@ const (
 	readTimeout = time.Second
 )
 
-// Options are what a Canary needs. All but Logger, Registerer and Now are required.
+// Options are what a Canary needs. All but Audit, Logger, Registerer and Now are required.
 type Options struct {
 	Company     uuid.UUID
 	URL         string // at which the load balancer passes requests to ServeHTTP
@@ -51,6 +52,7 @@ type Options struct {
 	Accept      func(context.Context, []events.Event) ([]publish.Result, error) // publish.Publisher.Accept
 	// Owns reports whether this replica owns the company's partition. Only the owner emits.
 	Owns       func() bool
+	Audit      func(audit.Entry)     // nil: changes of the subscriber are not recorded
 	Logger     *slog.Logger          // nil: nothing is logged
 	Registerer prometheus.Registerer // nil: nothing is exported
 	Now        func() time.Time      // nil: the real clock
@@ -69,6 +71,9 @@ func New(o Options) (*Canary, error) {
 	o.URL = callback.Any.Normalize(&problems, o.URL)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Audit == nil {
+		o.Audit = func(audit.Entry) {}
 	}
 	o.Now = clock.Or(o.Now)
 	return &Canary{opts: o, metrics: newMetrics(o.Registerer)}, problems.OrNil()
@@ -133,16 +138,29 @@ func (c *Canary) prepare(ctx context.Context) error {
 		wanted.CallbackURL = &c.opts.URL
 	}
 	if sub != nil {
-		if _, err = c.opts.Subscribers.Update(ctx, c.opts.Company, sub.UUID, wanted); err != nil {
+		restored, err := c.opts.Subscribers.Update(ctx, c.opts.Company, sub.UUID, wanted)
+		if err != nil {
 			return err
+		}
+		if restored.Revision != sub.Revision {
+			c.changed("update", sub.UUID)
 		}
 		return c.resume(ctx, sub.UUID)
 	}
 	created, err := c.opts.Subscribers.Create(ctx, c.opts.Company, wanted)
 	if err == nil {
-		c.opts.Logger.Info("the subscriber of the canary was created", "company_uuid", c.opts.Company, "subscriber_uuid", created.UUID)
+		c.changed("create", created.UUID)
 	}
 	return err
+}
+
+// changed records a change of the subscriber.
+func (c *Canary) changed(verb string, id uuid.UUID) {
+	c.opts.Logger.Info("the canary created or restored its subscriber", "company_uuid", c.opts.Company, "subscriber_uuid", id)
+	c.opts.Audit(audit.Entry{
+		Actor: audit.Actor{Kind: audit.Service, Subject: "canary"}, Action: "subscriber." + verb,
+		Target: audit.Target{Kind: "subscriber", IDs: []string{id.String()}}, CompanyUUID: &c.opts.Company, Outcome: audit.Success,
+	})
 }
 
 // resume ends a pause of the subscriber.
@@ -151,7 +169,10 @@ func (c *Canary) resume(ctx context.Context, id uuid.UUID) error {
 	if err != nil || states[id].PausedAt == nil {
 		return err
 	}
-	return c.opts.Subscribers.Resume(ctx, c.opts.Company, id)
+	if err = c.opts.Subscribers.Resume(ctx, c.opts.Company, id); err == nil {
+		c.changed("resume", id)
+	}
+	return err
 }
 
 // subscriber finds the canary's subscriber; nil when there is none.

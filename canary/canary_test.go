@@ -3,6 +3,7 @@ package canary_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"spendhook/audit"
 	"spendhook/canary"
 	"spendhook/dispatcher/webhook/signature"
 	"spendhook/events"
@@ -43,6 +45,7 @@ type bundle struct {
 	canaries []*canary.Canary
 	metrics  []*prometheus.Registry
 	emitted  []events.Event
+	audited  []string // actor, action and target of each entry
 }
 
 func setup(t *testing.T, replicas int, o subscribers.StoreOptions) *bundle {
@@ -71,6 +74,9 @@ func (b *bundle) start(replicas int, at string) {
 		c, err := canary.New(canary.Options{
 			Company: b.Company, URL: at, Subscribers: b.Store, Registry: b.registry, Health: health.New(health.Options{Client: b.Redis}), Accept: accept,
 			Owns: func() bool { return b.owner == i }, Registerer: reg, Now: b.Now,
+			Audit: func(e audit.Entry) {
+				b.audited = append(b.audited, fmt.Sprintf("%s/%s %s %s of %s", e.Actor.Kind, e.Actor.Subject, e.Action, e.Target.IDs[0], e.CompanyUUID))
+			},
 		})
 		if err != nil {
 			b.t.Fatal(err)
@@ -227,6 +233,15 @@ func TestTheSubscriberIsRestored(t *testing.T) {
 	b.beat()
 	if b.only().Revision != third.Revision {
 		t.Error("the subscriber was written although nothing was to be restored")
+	}
+	want := []string{
+		"service/canary subscriber.create " + first.UUID.String() + " of " + b.Company.String(),
+		"service/canary subscriber.create " + second.UUID.String() + " of " + b.Company.String(),
+		"service/canary subscriber.update " + second.UUID.String() + " of " + b.Company.String(),
+		"service/canary subscriber.resume " + second.UUID.String() + " of " + b.Company.String(),
+	}
+	if !slices.Equal(b.audited, want) {
+		t.Errorf("audited: %q", b.audited)
 	}
 }
 

@@ -246,7 +246,7 @@ func (n *Notifier) tidy(ctx context.Context, company uuid.UUID, gone map[uuid.UU
 func (n *Notifier) tellSubscriber(ctx context.Context, sub *subscribers.Subscriber, h health.Health, of told, marks map[string]string) error {
 	for _, c := range sub.Contacts {
 		id := digest(c)
-		place := sub.CompanyUUID.String() + "/" + sub.UUID.String() + "/" + id
+		place := member(sub) + "/" + id
 		switch stateOf(marks, id) {
 		case stateUnconfirmed:
 			key := sub.CompanyUUID.String() + "/" + id
@@ -254,7 +254,11 @@ func (n *Notifier) tellSubscriber(ctx context.Context, sub *subscribers.Subscrib
 				continue
 			}
 			marks[asked+id] = strconv.FormatInt(n.opts.Now().UnixMilli(), 10)
-			if err := n.note(ctx, key, layout.ContactsKey(sub.CompanyUUID), asked+id, marks[asked+id]); err != nil {
+			if err := n.note(ctx, key, func(ctx context.Context, pipe redis.Pipeliner) {
+				pipe.HSet(ctx, layout.ContactsKey(sub.CompanyUUID), asked+id, marks[asked+id])
+				// If the company was erased meanwhile, the next round finds it here, and removes both.
+				pipe.HSetNX(ctx, layout.ToldKey(partition.Of(sub.CompanyUUID)), member(sub), "")
+			}); err != nil {
 				return err
 			}
 		case stateConfirmed:
@@ -280,15 +284,24 @@ func (n *Notifier) keep(ctx context.Context, key string, sub *subscribers.Subscr
 	if err != nil {
 		return err
 	}
-	member := sub.CompanyUUID.String() + "/" + sub.UUID.String()
-	return n.note(ctx, key, layout.ToldKey(partition.Of(sub.CompanyUUID)), member, string(text))
+	return n.note(ctx, key, func(ctx context.Context, pipe redis.Pipeliner) {
+		pipe.HSet(ctx, layout.ToldKey(partition.Of(sub.CompanyUUID)), member(sub), string(text))
+	})
 }
 
-// note notes that the message with a key was sent, also while this service stops.
-func (n *Notifier) note(ctx context.Context, key, hash, field, value string) error {
+// member names a subscriber in layout.ToldKey.
+func member(sub *subscribers.Subscriber) string {
+	return sub.CompanyUUID.String() + "/" + sub.UUID.String()
+}
+
+// note writes that the message with a key was sent, also while this service stops.
+func (n *Notifier) note(ctx context.Context, key string, write func(context.Context, redis.Pipeliner)) error {
 	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
-	err := n.opts.Client.HSet(limited, hash, field, value).Err()
+	_, err := n.opts.Client.Pipelined(limited, func(pipe redis.Pipeliner) error {
+		write(limited, pipe)
+		return nil
+	})
 	if err == nil {
 		n.waits.Remove(key)
 	}

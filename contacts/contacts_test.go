@@ -151,7 +151,7 @@ func setup(t *testing.T, s setting, all ...string) *bundle {
 		b.replicas = append(b.replicas, contacts.New(contacts.Options{
 			Client: client, Keyring: sealtest.Keyring(), Registry: b.Registry(), Health: b.health, Limiter: limiter,
 			Mailer: mailer, Send: sender.Send, PublicURL: cmp.Or(s.base, publicURL+"/"), Hourly: max(s.hourly, 2), Registerer: registry, Now: b.Now,
-			FailsFor: func(time.Duration) time.Duration { return disableAfter },
+			FailsFor: func(retries time.Duration) time.Duration { return max(disableAfter, retries) },
 			Audit:    b.audit,
 			Owned: func() (owned []int) {
 				b.mu.Lock()
@@ -541,6 +541,7 @@ func TestARemovedContactIsForgotten(t *testing.T) {
 	b.expect(confirmSubject, confirmSubject)
 	b.setContacts() // also if there are no others
 	b.round()
+	b.Advance(24 * time.Hour) // an address is not asked more often
 	b.setContacts(ops)
 	b.round()
 	b.expect(confirmSubject, confirmSubject, confirmSubject)
@@ -596,6 +597,67 @@ func TestNoAddressIsFlooded(t *testing.T) {
 	if b.count("mail", "confirm", "limited") == 0 {
 		t.Error("the limit is not counted")
 	}
+}
+
+// A company that asks one address again and again leaves some requests to the others.
+func TestACompanyAsksAnAddressAFewTimes(t *testing.T) {
+	t.Parallel()
+	b := setup(t, usual())
+	for range 6 {
+		b.setContacts(ops)
+		b.round()
+		b.setContacts()
+		b.round()
+		b.Advance(time.Hour)
+	}
+	b.expect(confirmSubject, confirmSubject)
+	other := b.With(subscribers.StoreOptions{Mail: true})
+	other.Company = uuid.New()
+	in := b.Settings("https://example.com/a")
+	in.Contacts = b.contacts(ops)
+	_, err := other.Store.Create(t.Context(), other.Company, in)
+	b.noErr(err)
+	b.round()
+	b.expect(confirmSubject, confirmSubject, confirmSubject)
+}
+
+// A chat reads the path of its URL alone, so a query makes no other chat of it.
+func TestNoChatIsFlooded(t *testing.T) {
+	t.Parallel()
+	b := setup(t, usual())
+	for i := range 8 {
+		other := b.With(subscribers.StoreOptions{Mail: true})
+		other.Company = uuid.New()
+		in := b.Settings("https://example.com/a")
+		in.Contacts = b.contacts(fmt.Sprintf("{chat}?%d", i))
+		_, err := other.Store.Create(t.Context(), other.Company, in)
+		b.noErr(err)
+	}
+	for range 3 {
+		b.round()
+	}
+	if n := len(b.chat.got()); n != 3 {
+		t.Errorf("%d requests to confirm to one chat", n)
+	}
+}
+
+// With a longer schedule of retries the subscriber is disabled later, and its contacts are warned of that time, too.
+func TestAContactIsWarnedOfTheNewTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t, usual(), ops)
+	b.confirmAll()
+	b.attempt(false, 4)
+	b.Advance(disableAfter - 23*time.Hour)
+	b.round()
+	b.expect(confirmSubject, warnedSubject)
+	_, err := b.Store.Update(t.Context(), b.Company, b.sub.UUID, subscribers.Settings{RetrySchedule: new([]int{int(disableAfter.Seconds()), 86400})})
+	b.noErr(err)
+	b.round()
+	b.expect(confirmSubject, warnedSubject)
+	b.Advance(48 * time.Hour)
+	b.round()
+	b.round()
+	b.expect(confirmSubject, warnedSubject, warnedSubject)
 }
 
 func TestACompanyHasAFewMessagesAnHour(t *testing.T) {
@@ -831,6 +893,24 @@ func TestACompanyThatIsErasedIsForgotten(t *testing.T) {
 	b.noErr(b.Store.Forget(t.Context(), b.Company))
 	if b.states() != "unconfirmed" {
 		t.Error(b.states())
+	}
+}
+
+// The company is erased while one of its contacts is asked: nothing of it stays.
+func TestACompanyThatIsErasedWhileItsContactIsAskedIsForgotten(t *testing.T) {
+	t.Parallel()
+	b := setup(t, usual(), ops)
+	b.smtp.OnMessage(func(smtptest.Message) {
+		if err := errors.Join(b.Store.Delete(t.Context(), b.Company, b.sub.UUID), b.Store.Forget(t.Context(), b.Company)); err != nil {
+			t.Error(err)
+		}
+	})
+	b.round()
+	b.round()
+	b.expect(confirmSubject)
+	left, err := b.Redis.Exists(t.Context(), layout.ContactsKey(b.Company), layout.ToldKey(partition.Of(b.Company))).Result()
+	if err != nil || left != 0 {
+		t.Errorf("%d keys are left, %v", left, err)
 	}
 }
 

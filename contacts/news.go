@@ -44,7 +44,7 @@ func (n *Notifier) newsOf(sub *subscribers.Subscriber, h health.Health, told str
 			return news{}
 		}
 		next = news{kind: kindWarned, at: end}
-		next.mark = next.kind + " " + strconv.FormatInt(h.FailingSince.UnixMilli(), 10)
+		next.mark = next.kind + " " + strconv.FormatInt(end.UnixMilli(), 10) // it moves with the schedule of retries
 	case !failing && told != "" && h.LastSuccessAt != nil: // enabling it removes the last success
 		return news{kind: kindRecovered, at: *h.LastSuccessAt, id: told}
 	}

@@ -49,18 +49,20 @@ const (
 )
 
 // Limits of requests to confirm, or else anybody could flood an address: in an hour at most 20 of a company; in a day at
-// most 6 to an address, of all companies together.
+// most 6 to an address, of all companies together, and at most 3 of one, which leaves some to the others.
 var (
-	confirmsOfCompany = ratelimit.Hourly("contact-confirm", 20, 10)
-	confirmsToAddress = ratelimit.Limit{Name: "contact-address", PerSecond: 3.0 / 86400, Burst: 3}
+	confirmsOfCompany          = ratelimit.Hourly("contact-confirm", 20, 10)
+	confirmsToAddress          = ratelimit.Limit{Name: "contact-address", PerSecond: 3.0 / 86400, Burst: 3}
+	confirmsOfCompanyToAddress = ratelimit.Limit{Name: "contact-company-address", PerSecond: 1.0 / 86400, Burst: 2}
 )
 
-// bucket is the key of an address in confirmsToAddress: all spellings of a mailbox have one.
+// bucket is the key of an address in confirmsToAddress: all spellings of a mailbox have one, and all queries of a chat.
 func bucket(c callback.Contact) string {
-	local, domain, _ := strings.Cut(c.Address, "@")
 	if !c.IsMail() {
-		return c.Address
+		chat, _, _ := strings.Cut(c.URL.Reveal(), "?")
+		return chat
 	}
+	local, domain, _ := strings.Cut(c.Address, "@")
 	local, _, _ = strings.Cut(local, "+")
 	return strings.ToLower(strings.ReplaceAll(local, ".", "") + "@" + strings.Replace(domain, "googlemail.com", "gmail.com", 1))
 }
@@ -128,7 +130,8 @@ type bounded struct {
 // limits are those of a message. Requests to confirm have their own, so that many of them delay no news.
 func (n *Notifier) limits(company uuid.UUID, c callback.Contact, kind string) []bounded {
 	if kind == kindConfirm {
-		return []bounded{{confirmsOfCompany, company.String()}, {confirmsToAddress, bucket(c)}}
+		to := bucket(c)
+		return []bounded{{confirmsOfCompany, company.String()}, {confirmsOfCompanyToAddress, company.String() + "/" + to}, {confirmsToAddress, to}}
 	}
 	return []bounded{{ratelimit.Hourly("contact-messages", n.opts.Hourly, n.opts.Hourly/2), company.String()}}
 }

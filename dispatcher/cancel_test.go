@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -177,6 +178,42 @@ func TestCancellationContinuesAfterALostReplica(t *testing.T) {
 	if rc.count() != 1 {
 		t.Errorf("%d deliveries arrived", rc.count())
 	}
+}
+
+// The next replica of a cancellation also has matched what waits in the log for a busy receiver.
+func TestTheNextReplicaOfACancellationMatchesWhatWaits(t *testing.T) {
+	t.Parallel()
+	client := redistest.New(t)
+	options := func(o *Options) {
+		quickHeartbeats(o)
+		o.Sender = testSender(time.Minute)
+		o.Concurrency = 64
+	}
+	h := build(t, client, options)
+	var began atomic.Bool
+	h.Redelivery.Spill = func(uuid.UUID) { began.Store(true) } // the lost replica comes no further
+	h.start()
+	release := make(chan struct{})
+	busy := receive(t, func(_ int, w http.ResponseWriter, _ *http.Request) {
+		<-release
+		w.WriteHeader(http.StatusNoContent)
+	})
+	t.Cleanup(func() { close(release) })
+	sub := h.subscribeTo(h.company, busy.URL, "BAD")
+	h.emitType("BAD", 1)
+	eventually(t, func() bool { return busy.count() == 1 }, "the first attempt is under way")
+	bad := h.emitType("BAD", 300)
+	if _, err := h.Redelivery.Bulk(t.Context(), redelivery.BulkRequest{
+		Kind: redelivery.JobCancel, Company: h.company, Filter: store.Filter{EventTypes: []string{"BAD"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, began.Load, "the job has begun")
+	next := build(t, client, options)
+	next.company = h.company
+	h.stop(time.Millisecond)
+	next.start()
+	next.reachAll(bad[150:], sub, delivery.StatusCancelled)
 }
 
 // A cancellation has events matched only if it cancels their deliveries, and while Redis has memory for their records.

@@ -77,6 +77,25 @@ func TestContactsAreStoredSealedAndIndexed(t *testing.T) {
 	}
 }
 
+// Without public_url no contact can confirm, so none is added; the ones from before stay.
+func TestNoContactIsAddedWithoutLinks(t *testing.T) {
+	t.Parallel()
+	b := setup(t, withMail())
+	in := b.Settings("https://example.com/a")
+	in.Contacts = contacts(mailContact).Contacts
+	s, err := b.Store.Create(t.Context(), b.Company, in)
+	noErr(t, err)
+	without := b.With(subscribers.StoreOptions{Mail: true, NoContacts: true}).Store
+	_, err = without.Update(t.Context(), b.Company, s.UUID, contacts(mailContact, chatContact))
+	if got := subscriberstest.Codes(t, err); got != "/contacts/1 INVALID" {
+		t.Error(got)
+	}
+	kept, err := without.Update(t.Context(), b.Company, s.UUID, contacts(mailContact))
+	if err != nil || len(kept.Contacts) != 1 {
+		t.Errorf("%+v, %v", kept.Contacts, err)
+	}
+}
+
 func TestTheURLOfAContactIsResealed(t *testing.T) {
 	t.Parallel()
 	b := setup(t, withMail())

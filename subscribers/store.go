@@ -58,6 +58,7 @@ type StoreOptions struct {
 	// write them. nil: none.
 	Operational *operational.Store
 
+	NoContacts  bool // none may be added: without public_url, links in messages to them lead nowhere
 	Mail        bool // mail addresses may be added as contacts
 	MaxContacts int  // of a subscriber; 0 means 5
 

@@ -327,7 +327,7 @@ type Settings struct {
 	Contacts *[]secret.Text
 
 	contacts []callback.Contact // Contacts, as check reads them
-	mail     bool               // StoreOptions.Mail
+	store    *StoreOptions      // that check has seen
 }
 
 // require sets missing required fields to empty values, so that check reports them, and reports
@@ -357,7 +357,7 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	in.OAuth.Check(problems, opts.Policy)
 	if in.Contacts != nil {
-		in.contacts, in.mail = opts.Policy.CheckContacts(problems, *in.Contacts, opts.MaxContacts), opts.Mail
+		in.contacts, in.store = opts.Policy.CheckContacts(problems, *in.Contacts, opts.MaxContacts), opts
 	}
 	if in.Filter != nil {
 		compile(ctx, problems, "filter", expression.Filter, *in.Filter)
@@ -440,7 +440,7 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	}
 	set(&sub.RetrySchedule, in.RetrySchedule)
 	if in.Contacts != nil {
-		sub.Contacts = callback.ChangeContacts(problems, sub.Contacts, in.contacts, in.mail)
+		sub.Contacts = callback.ChangeContacts(problems, sub.Contacts, in.contacts, !in.store.NoContacts, in.store.Mail)
 	}
 	if in.RateLimit != nil {
 		sub.RateLimit = in.RateLimit

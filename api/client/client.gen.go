@@ -40,6 +40,7 @@ const (
 	AuditActorKindClient  AuditActorKind = "client"
 	AuditActorKindConsole AuditActorKind = "console"
 	AuditActorKindContact AuditActorKind = "contact"
+	AuditActorKindService AuditActorKind = "service"
 )
 
 // Valid indicates whether the value is a known member of the AuditActorKind enum.
@@ -54,6 +55,8 @@ func (e AuditActorKind) Valid() bool {
 	case AuditActorKindConsole:
 		return true
 	case AuditActorKindContact:
+		return true
+	case AuditActorKindService:
 		return true
 	default:
 		return false
@@ -1024,7 +1027,7 @@ type AuditActor struct {
 	// Issuer Issuer of the token.
 	Issuer *string `json:"issuer,omitempty"`
 
-	// Kind `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
+	// Kind `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`. `service`: this service itself; the subject is `canary`, whose subscriber it creates and restores.
 	Kind AuditActorKind `json:"kind"`
 
 	// Session The session of the web console.
@@ -1032,7 +1035,7 @@ type AuditActor struct {
 	Subject string              `json:"subject"`
 }
 
-// AuditActorKind `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
+// AuditActorKind `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`. `service`: this service itself; the subject is `canary`, whose subscriber it creates and restores.
 type AuditActorKind string
 
 // AuditEntry Example: {"action":"subscriber.update","actor":{"clientId":"client_5f0c2d2e","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","kind":"client","subject":"client_5f0c2d2e"},"address":"203.0.113.7","companyUuid":"6f1c2a7e-3b0d-4a53-9c1c-0f5b8f0d2a11","fields":["enabled"],"id":"01J9ZK3V5Q7R8S9T0VWXYZ1234","outcome":"success","recordedAt":"2026-11-20T19:00:00.000Z","requestId":"3f0d7c1c5a2b4e6f9d8c7b6a5f4e3d2c","target":{"ids":["0b9d1f7e-2c4a-4e57-8f10-6a1d3c5b7e90"],"kind":"subscriber"},"timestamp":"2026-11-20T19:00:00.000Z"}

@@ -27,7 +27,7 @@ func (d *daemon) openCanary(ctx context.Context) error {
 	c, err := canary.New(canary.Options{
 		Company: company, URL: canaryURL(d.publicURL()), Subscribers: d.subscribers, Registry: d.subscriberRegistry, Health: d.health,
 		Accept: d.publisher.Accept, Owns: func() bool { return d.dispatcher.Queue.Token(company) != "" },
-		Logger: d.log, Registerer: d.registry,
+		Audit: d.audit.Record, Logger: d.log, Registerer: d.registry,
 	})
 	if err != nil {
 		return fmt.Errorf("canary: %w", err)

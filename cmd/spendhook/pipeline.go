@@ -75,6 +75,7 @@ func (d *daemon) openStores(context.Context) error {
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
 		Retention:     time.Duration(float64(d.cfg.Events.Retention) / (1 + d.cfg.Delivery.Jitter)), // with its jitter, a schedule ends within it
 		Challenge:     subscribers.Challenge(d.cfg.Subscribers.Challenge),
+		NoContacts:    !d.linksWork(),
 		Mail:          d.cfg.SMTP.Host != "",
 		MaxContacts:   d.cfg.Limits.Contacts,
 		Registerer:    d.registry,
@@ -112,7 +113,9 @@ func (d *daemon) openPipeline(ctx context.Context) error {
 		return err
 	}
 	d.stop.addFunc(d.dispatcher.Stop)
-	d.background(ctx, d.contacts.Run)
+	if d.linksWork() {
+		d.background(ctx, d.contacts.Run)
+	}
 	d.background(ctx, func(ctx context.Context) {
 		for pause.For(ctx, d.applyChallenge(ctx)) {
 		}
@@ -244,7 +247,7 @@ func (d *daemon) bindIntake(ctx context.Context) (err error) {
 	}
 	d.stop.addFunc(func(context.Context) { _ = d.intake.Close() }) // closed already by its server, unless the start failed
 	d.address = d.intake.Addr().String()
-	if d.cfg.PublicURL == "" && !d.cfg.Dev {
+	if !d.linksWork() {
 		d.log.Warn("public_url is not set: links in answers and deliveries begin with the listener's address", "address", d.base())
 	}
 	return nil
@@ -300,6 +303,9 @@ func (d *daemon) openIntake(context.Context) error {
 	d.admin.unready.Store(new(d.dispatcher.Queue.Refused))
 	return nil
 }
+
+// linksWork reports whether links to this service work elsewhere. Contacts are told nothing without: they could not confirm.
+func (d *daemon) linksWork() bool { return d.cfg.PublicURL != "" || d.cfg.Dev }
 
 // publicURL returns the base of links: public_url, or else the address of the listener, which
 // other machines may not reach.

@@ -122,14 +122,16 @@ func (p Policy) CheckContactHosts(ctx context.Context, all []Contact) error {
 }
 
 // ChangeContacts returns the contacts after a change to those that CheckContacts has passed. What is shown of a URL keeps
-// the URL. Without mail, no mail address is added.
-func ChangeContacts(problems *invalid.Error, before, to []Contact, mail bool) []Contact {
+// the URL. Without links to this service no contact is added, and without mail no mail address.
+func ChangeContacts(problems *invalid.Error, before, to []Contact, links, mail bool) []Contact {
 	var after []Contact
 	for i, c := range to {
 		at := slices.IndexFunc(before, func(b Contact) bool { return b.Address == c.Address })
 		switch {
 		case at >= 0 && (c.URL == "" || before[at].Locked == nil):
 			c = before[at]
+		case !links:
+			problems.Add(contactField(i), "INVALID", "cannot be told: the operator of this service has not set public_url, with which links in messages begin")
 		case c.IsMail() && !mail:
 			problems.Add(contactField(i), "INVALID", "is a mail address, but this service sends no mail: its operator has not set smtp.host")
 		case !c.IsMail() && c.URL == "":

@@ -3382,10 +3382,10 @@ export interface components {
         };
         AuditActor: {
             /**
-             * @description `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`.
+             * @description `console`: the web console; the actor is the creator of the session's link, or the user who signed in. `cli`: the daemon's command line; the subject is the user of the operating system. `contact`: a link that was sent to a contact; the subject is its address. `admin`: the admin listener; the subject is the user of its password, or `-`. `service`: this service itself; the subject is `canary`, whose subscriber it creates and restores.
              * @enum {string}
              */
-            kind: "client" | "console" | "cli" | "contact" | "admin";
+            kind: "client" | "console" | "cli" | "contact" | "admin" | "service";
             subject: string;
             clientId?: string;
             /** @description Issuer of the token. */

@@ -160,7 +160,7 @@ func (c *eventDeliveriesCmd) Run(ctx context.Context, s *session) error {
 type eventExplainCmd struct{ oneEvent }
 
 var explainTable = table{
-	{"SUBSCRIBER", "subscriberUuid"}, {"NAME", "name"}, {"OUTCOME", "outcome"}, {"DETAIL", "detail"}, {"TRANSFORM ERROR", "transformError"},
+	{"SUBSCRIBER", "subscriberUuid"}, {"NAME", "name"}, {"OUTCOME", "outcome"}, {"DETAIL", "detail"}, {"ERROR", "filterError or orderedByError or transformError"},
 }
 
 // Run lists all subscribers with the result of the event.

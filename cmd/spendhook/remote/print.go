@@ -2,7 +2,6 @@ package remote
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,7 +23,7 @@ type output struct {
 	Format string `name:"output" short:"o" enum:"table,json,yaml,name" default:"table" help:"Output format: table, json, yaml, or name (ids only)."`
 }
 
-// column is a column of a table: the heading, and the path of the value in an item. "a or b" is the first of two values
+// column is a column of a table: the heading, and the path of the value in an item. "a or b" is the first value
 // that there is, "since a" the time since a, "until a" the time until a.
 type column struct{ heading, path string }
 
@@ -35,8 +34,12 @@ func (c column) of(item node, now time.Time) string {
 	if path, ok := strings.CutPrefix(c.path, "until "); ok {
 		return until(item.at(path), now)
 	}
-	first, second, _ := strings.Cut(c.path, " or ")
-	return cmp.Or(item.at(first), item.at(second))
+	for path := range strings.SplitSeq(c.path, " or ") {
+		if text := item.at(path); text != "" {
+			return text
+		}
+	}
+	return ""
 }
 
 // ago tells roughly how long ago a time is.

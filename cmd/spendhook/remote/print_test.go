@@ -127,17 +127,20 @@ func TestStatusesAreColored(t *testing.T) {
 	}
 }
 
-// The error of a transform is shown where its subscriber or attempt is.
-func TestTablesShowTransformErrors(t *testing.T) {
+// The error of an expression is shown where its subscriber or attempt is.
+func TestTablesShowErrorsOfExpressions(t *testing.T) {
 	t.Parallel()
-	for _, shown := range []table{attemptTable, explainTable} {
-		item, err := parse([]byte(`{"transformError":"no such key: amount"}`))
+	for _, tt := range []struct {
+		shown table
+		field string
+	}{{attemptTable, "transformError"}, {explainTable, "transformError"}, {explainTable, "filterError"}, {explainTable, "orderedByError"}} {
+		item, err := parse([]byte(`{"` + tt.field + `":"no such key: amount"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var b strings.Builder
-		if err := shown.write(&b, []node{item}, time.Time{}, false); err != nil || !strings.Contains(b.String(), "no such key: amount") {
-			t.Errorf("%s, %v", b.String(), err)
+		if err := tt.shown.write(&b, []node{item}, time.Time{}, false); err != nil || !strings.Contains(b.String(), "no such key: amount") {
+			t.Errorf("%s: %s, %v", tt.field, b.String(), err)
 		}
 	}
 }
