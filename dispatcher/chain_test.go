@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
@@ -67,6 +68,9 @@ func namesTheEventBefore(t *testing.T, client redis.UniversalClient) {
 	ids = append(ids, h.emit(2)...)
 	h.reachAll(ids[4:], everything, delivery.StatusDelivered)
 	h.reachAll(ids[4:], payments, delivery.StatusDelivered)
+	if named, unknown := testutil.ToFloat64(h.metrics.linked), testutil.ToFloat64(h.metrics.unlinked); named == 0 || unknown == 0 || named+unknown < 10 {
+		t.Errorf("%v named and %v unknown of 10 are counted", named, unknown)
+	}
 	named := 0
 	check := func(rc *inbox, event int, want string) {
 		got := slices.Compact(rc.links(ids[event-1]))

@@ -293,6 +293,11 @@ func (d *Dispatcher) chain(e *events.Stored, matching []*subscribers.Subscriber,
 		if i < len(todo) && todo[i].ref.Subscriber == matching[at].UUID {
 			todo[i].base.Previous = previous
 			i++
+			if previous == 0 {
+				d.metrics.unlinked.Inc()
+			} else {
+				d.metrics.linked.Inc()
+			}
 		}
 	}
 }

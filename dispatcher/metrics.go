@@ -28,6 +28,8 @@ type metrics struct {
 	compacted    prometheus.Counter
 	history      prometheus.Counter
 	behind       prometheus.Gauge
+	linked       prometheus.Counter // deliveries that name the event before
+	unlinked     prometheus.Counter
 	ended        *prometheus.CounterVec
 	pending      prometheus.Gauge
 	oldest       prometheus.Gauge
@@ -72,6 +74,10 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			Name: "spendhook_company_backlog", Help: "Pending events of the companies with the largest backlogs, at most metrics.top_companies in the partitions this replica owns.",
 		}, []string{"company"}),
 	}
+	matched := factory.NewCounterVec(prometheus.CounterOpts{
+		Name: "spendhook_deliveries_matched_total", Help: "Deliveries of events that were matched, by whether they name the event before (webhook-previous): named, or unknown, after which a receiver that fills gaps reads the feed.",
+	}, []string{"previous"})
+	m.linked, m.unlinked = matched.WithLabelValues("named"), matched.WithLabelValues("unknown")
 	m.wait.WithLabelValues(waitQueue)
 	for _, c := range append(slices.Collect(maps.Values(causes)), otherCause) {
 		m.wait.WithLabelValues(c.wait)
