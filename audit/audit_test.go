@@ -67,7 +67,7 @@ func setup(t *testing.T, client redis.UniversalClient, adjust ...func(*audit.Opt
 	if client != nil {
 		o.Client = client
 	}
-	for _, f := range adjust {
+	for _, f := range append([]func(*audit.Options){audit.Within(time.Minute)}, adjust...) {
 		f(&o)
 	}
 	b.Log = audit.Open(o)
@@ -300,23 +300,17 @@ func TestEntriesBeyondMaxEntriesAreTrimmedAndLogged(t *testing.T) {
 	})
 }
 
-// Record has written an entry to Redis when it returns, unless Redis took too long.
+// Record has written an entry to Redis when it returns.
 func TestRecordIsInRedisWhenItReturns(t *testing.T) {
 	t.Parallel()
 	b := setup(t, redistest.New(t))
-	var slow atomic.Bool
 	var group sync.WaitGroup
 	for i := range 8 {
 		group.Go(func() {
 			for range 50 {
 				e := entry(strconv.Itoa(i), "a.b")
 				e.ID = uuid.NewString()
-				began := time.Now()
 				b.Record(e)
-				if time.Since(began) >= 500*time.Millisecond { // its limit: it writes the file instead
-					slow.Store(true)
-					return
-				}
 				for _, text := range b.client.ZRevRange(t.Context(), key, 0, 400).Val() {
 					if strings.Contains(text, e.ID) {
 						return
@@ -327,7 +321,7 @@ func TestRecordIsInRedisWhenItReturns(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if _, err := os.Stat(b.file()); err == nil && !slow.Load() {
+	if _, err := os.Stat(b.file()); err == nil {
 		t.Error("something was spooled")
 	}
 }
@@ -425,7 +419,7 @@ func TestARunningLogMovesSpooledEntriesToRedis(t *testing.T) {
 func TestRecordIsFastWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	b := setup(t, server.Client())
+	b := setup(t, server.Client(), audit.Within(0))
 	server.Pause()
 	started := time.Now()
 	for range 20 {

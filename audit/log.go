@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	writeTimeout = 500 * time.Millisecond
-	retryAfter   = time.Second     // the pause after a failed write to Redis
-	tidyEvery    = 2 * time.Second // between two moves of entries from the file to Redis
-	trimTimeout  = 30 * time.Second
-	fileName     = "audit-pending.ndjson"
+	writeWithin = 500 * time.Millisecond
+	retryAfter  = time.Second     // the pause after a failed write to Redis
+	tidyEvery   = 2 * time.Second // between two moves of entries from the file to Redis
+	trimTimeout = 30 * time.Second
+	fileName    = "audit-pending.ndjson"
 )
 
 // Options configures Open.
@@ -46,6 +46,8 @@ type Options struct {
 	Now        func() time.Time      // nil means time.Now
 	Logger     *slog.Logger          // nil means slog.Default
 	Registerer prometheus.Registerer // of the metrics; nil exports none
+
+	within time.Duration // bounds a write to Redis; 0 means writeWithin, and tests need longer on a busy machine
 }
 
 // Log is the audit log. It is safe for concurrent use.
@@ -76,6 +78,7 @@ func Open(opts Options) *Log {
 func (o Options) withDefaults() Options {
 	o.Retention = cmp.Or(o.Retention, 400*24*time.Hour)
 	o.MaxEntries = cmp.Or(o.MaxEntries, 1_000_000)
+	o.within = cmp.Or(o.within, writeWithin)
 	o.Logger = cmp.Or(o.Logger, slog.Default())
 	o.Now = clock.Or(o.Now)
 	return o
@@ -118,7 +121,7 @@ func (l *Log) store(ctx context.Context, entries [][]byte) error {
 	if l.opts.Client == nil || l.opts.Now().Before(*l.retryAt.Load()) {
 		return errPaused
 	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.opts.within)
 	defer cancel()
 	added, err := l.add(ctx, entries)
 	if err != nil {

@@ -113,7 +113,7 @@ func receiveByHand(t *testing.T, folder, language, program string) {
 	})
 	d.cli(t, "", "subscriber", "update", sub, "--callback-url", e.url).want(t, exitOK, "", "")
 	d.cli(t, "", "subscriber", "verify", sub).want(t, exitOK, "verified", "")
-	d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
+	d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	e.awaits(t, "evt_0", "evt_1", "evt_2")
 	e.judges(t)
 }

@@ -125,8 +125,8 @@ func TestCanaryOfTwoReplicas(t *testing.T) {
 	t.Parallel()
 	server, b := redistest.Start(t, redistest.Options{}), newBalancer(t)
 	settings := "dev: true\n" + sharedKey + canarySettings + quickRetries + "public_url: " + b.URL + "\n"
-	in := newInstallation(t, server.URL(), settings)
-	daemons := []*running{in.start(t), newInstallation(t, server.URL(), settings).start(t)}
+	in := newInstallation(t, unhurried(server.URL()), settings)
+	daemons := []*running{in.start(t), newInstallation(t, unhurried(server.URL()), settings).start(t)}
 	b.daemons.Store(&daemons)
 	owned := func(d *running) float64 { return metric(t, d, "spendhook_partitions_owned") }
 	eventually(t, patience, "both own partitions", func() bool { return owned(daemons[0]) > 0 && owned(daemons[1]) > 0 })
@@ -153,7 +153,7 @@ func TestCanaryOfTwoReplicas(t *testing.T) {
 func TestDoctorLooksAtTheCanary(t *testing.T) {
 	t.Parallel()
 	server, b := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always", "--maxmemory", "100mb"}}), newBalancer(t)
-	h := newInstallation(t, server.URL(), "")
+	h := newInstallation(t, unhurried(server.URL()), "")
 	file := filepath.Join(h.dir, "config.yml")
 	settings := "dev: true\nredis: " + server.URL() + "?read_timeout=20s\n" + quickRetries
 	h.settings(t, settings)

@@ -32,7 +32,7 @@ func TestKillLosesNothing(t *testing.T) {
 func killLosesNothing(t *testing.T, manyEvents int) {
 	t.Helper()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	h := newInstallation(t, server.URL(), quickRetries)
+	h := newInstallation(t, unhurried(server.URL()), quickRetries)
 	d := h.startChild(t)
 	first, second, deaf := newEndpoint(t, failsSometimes), newEndpoint(t, failsSometimes), newEndpoint(t, nil)
 	first.subscribe(t, d, "PAYMENT_PAID")
@@ -144,7 +144,7 @@ func TestSecondSignal(t *testing.T) {
 	h := newInstallation(t, sharedRedis(t), "shutdown_grace: 10m\n")
 	d := h.startChild(t)
 	e.subscribe(t, d, "PAYMENT_PAID")
-	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	eventually(t, patience, "an attempt is under way", func() bool {
 		_, metrics := get(t, d.admin+"/metrics")
 		return strings.Contains(metrics, "\nspendhook_attempts_in_flight 1\n")

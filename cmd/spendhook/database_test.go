@@ -54,7 +54,7 @@ func (o *outage) wantOnlyDeliveries(t *testing.T) {
 
 func (o *outage) wantDelivery(t *testing.T) {
 	t.Helper()
-	o.daemon.cli(t, eventLines(o.emitted, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	o.daemon.cli(t, eventLines(o.emitted, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	o.emitted++
 	o.endpoint.awaits(t, o.emitted)
 }

@@ -58,7 +58,7 @@ func wantFound(tb testing.TB, got map[string]finding, want map[string]string) {
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--appendonly", "yes", "--appendfsync", "always", "--maxmemory", "100mb"}})
-	h := newInstallation(t, server.URL(), "")
+	h := newInstallation(t, unhurried(server.URL()), "")
 	file := filepath.Join(h.dir, "config.yml")
 	h.settings(t, "dev: true\nredis: "+server.URL()+"?read_timeout=20s\n") // on a busy machine
 	args := []string{"--config", file, "--data-dir", h.dir}

@@ -51,7 +51,7 @@ func testReceiver(t *testing.T, name string, command ...string) {
 		stop := e.start(t, "")
 		d.cli(t, "", "subscriber", "update", sub, "--callback-url", e.url).want(t, exitOK, "", "")
 		d.cli(t, "", "subscriber", "verify", sub).want(t, exitOK, "verified", "")
-		d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
+		d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 		e.awaits(t, "evt_0", "evt_1", "evt_2")
 		e.judges(t)
 		e.refusesOthers(t)
@@ -59,7 +59,7 @@ func testReceiver(t *testing.T, name string, command ...string) {
 		stop()
 
 		d.cli(t, "", "subscriber", "pause", sub).want(t, exitOK, "", "")
-		d.cli(t, eventLines(3, 2, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 2", "")
+		d.cli(t, eventLines(3, 2, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 		e.env = []string{"SPENDHOOK_ORIGIN=Spend.Example.COM"} // the daemon asks as spend.example.com
 		e.start(t, sub)
 		e.awaits(t, "evt_3", "evt_4")
@@ -83,11 +83,11 @@ func TestExampleMessageReceiver(t *testing.T) {
 	e.start(t, "")
 	d.cli(t, "", "subscriber", "update", sub, "--callback-url", e.url, "--signature", "http-message").want(t, exitOK, "", "")
 	d.cli(t, "", "subscriber", "verify", sub).want(t, exitOK, "verified", "")
-	d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
+	d.cli(t, eventLines(0, 3, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	e.awaits(t, "evt_0", "evt_1", "evt_2")
 	d.cli(t, "", "subscriber", "update", sub, "--signature", "http-message", "--signature", "standard", "--signature-algorithm", "ecdsa-p256-sha256").want(t, exitOK, "", "")
 	d.cli(t, "", "webhook-key", "rotate", "--yes").want(t, exitFailure, "", "KEYS_ROTATED_RECENTLY")
-	d.cli(t, eventLines(3, 2, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 2", "")
+	d.cli(t, eventLines(3, 2, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	e.awaits(t, "evt_3", "evt_4")
 	signed, err := signature.V1(e.secret, "forged", time.Now().Unix(), []byte("{}"))
 	if err != nil {

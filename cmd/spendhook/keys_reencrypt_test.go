@@ -113,7 +113,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true, Args: []string{"--rdbcompression", "no"}})
 	key := seal.NewKeyText()
-	h := newInstallation(t, server.URL(), "encryption: {key: "+key+"}\ndelivery: {sign_ed25519: true, schedule: [100ms]}\nhistory: {enabled: true}\n")
+	h := newInstallation(t, unhurried(server.URL()), "encryption: {key: "+key+"}\ndelivery: {sign_ed25519: true, schedule: [100ms]}\nhistory: {enabled: true}\n")
 	d := h.start(t)
 
 	// A receiver that repeats what it was sent, and fails, so that it is kept.
@@ -169,7 +169,7 @@ func TestNoSecretStandsInClearInAnyStore(t *testing.T) {
 			t.Fatalf("%d %s", status, answer)
 		}
 	}
-	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 5", "")
+	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	eventually(t, patience, "all attempts are recorded, and written to the history", func() bool {
 		var list gen.DeliveryList
 		status, _, text := d.do(t, http.MethodGet, "/api/v1/deliveries?status=DEAD&size=100", "")
@@ -392,8 +392,8 @@ func TestReencryptSurvivesAKill(t *testing.T) {
 			}
 		}
 	}
-	both := newInstallation(t, server.URL(), fmt.Sprintf("encryption: {key: %s, old_keys: [%s]}\n", after, before))
-	fresh := newInstallation(t, server.URL(), "encryption: {key: "+after+"}\n")
+	both := newInstallation(t, unhurried(server.URL()), fmt.Sprintf("encryption: {key: %s, old_keys: [%s]}\n", after, before))
+	fresh := newInstallation(t, unhurried(server.URL()), "encryption: {key: "+after+"}\n")
 	reencrypt := func(h installation) []string {
 		return []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir, "--config", filepath.Join(h.dir, "config.yml")}
 	}
@@ -442,7 +442,7 @@ func TestALostKeyCanBeForgotten(t *testing.T) {
 	if err := keycheck.Verify(t.Context(), server.Client(), ringOf(t, lost)); err != nil {
 		t.Fatal(err)
 	}
-	h := newInstallation(t, server.URL(), "")
+	h := newInstallation(t, unhurried(server.URL()), "")
 	args := []string{"keys", "reencrypt", "--redis", h.redis, "--data-dir", h.dir}
 	command(t, "", args...).want(t, exitFailure, "", "cannot decrypt the secrets in Redis")
 	command(t, "", append(args, "--forget", "another")...).want(t, exitFailure, "", "does not know this key")

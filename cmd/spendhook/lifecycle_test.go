@@ -40,7 +40,7 @@ func TestDisablingHoldsEnablingReleasesAndDeletingCancels(t *testing.T) {
 	}
 	retrying := func(d gen.Delivery) bool { return d.Status == gen.DeliveryStatusRETRYING }
 
-	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	becomes("evt_0", "is retried", retrying)
 	change(http.MethodPatch, `{"enabled":false}`, http.StatusOK)
 	becomes("evt_0", "is held", func(d gen.Delivery) bool { return retrying(d) && d.NextAttemptAt == nil })
@@ -50,7 +50,7 @@ func TestDisablingHoldsEnablingReleasesAndDeletingCancels(t *testing.T) {
 
 	well.Store(false)
 	later.Store(true) // no attempt comes to find the subscriber gone
-	d.cli(t, eventLines(1, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	d.cli(t, eventLines(1, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	becomes("evt_1", "is retried", retrying)
 	change(http.MethodDelete, "", http.StatusNoContent)
 	becomes("evt_1", "is cancelled", func(d gen.Delivery) bool { return d.Status == gen.DeliveryStatusCANCELLED })

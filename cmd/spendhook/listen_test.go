@@ -90,7 +90,7 @@ func TestListenVerifiesMessageSignatures(t *testing.T) {
 		if got := deliver(t, url, testSecret, "forged", "{}"); got != http.StatusUnauthorized {
 			t.Errorf("answered %d", got)
 		}
-		d.cli(t, eventLines(i, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+		d.cli(t, eventLines(i, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 		r := <-ended
 		r.want(t, exitFailure, "204  PAYMENT_PAID  evt_"+strconv.Itoa(i)+"  verified ("+strings.ReplaceAll(kinds, ",", ", ")+")\n", "1 deliveries were not verified")
 		if !strings.Contains(r.stdout, "forged  REFUSED: no valid ") {
@@ -116,7 +116,7 @@ func TestListenVerifiesWithPublishedKeys(t *testing.T) {
 	if status != http.StatusCreated {
 		t.Fatalf("%d %s", status, answer)
 	}
-	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	header, body := <-arrived, <-bodies
 
 	keys := d.api + "/.well-known/webhook-keys/" + developerCompany.String()
@@ -216,7 +216,7 @@ func TestListenAnswersAChallenge(t *testing.T) {
 	eventually(t, patience, "it has subscribed", func() bool {
 		return strings.Contains(d.cli(t, "", "subscriber", "list").stdout, "spendhook listen")
 	})
-	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	got := <-ended
 	got.want(t, exitOK, "SUBSCRIBER_CHALLENGE", "")
 	if !strings.Contains(got.stdout, "evt_0") {

@@ -95,7 +95,7 @@ func TestNewEventsAreRefusedAboveTheHighWaterMark(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "64mb", "--maxmemory-policy", "noeviction"}})
 	client := server.Client()
-	d := newInstallation(t, server.URL(), "").start(t)
+	d := newInstallation(t, unhurried(server.URL()), "").start(t)
 	tn := &tenant{daemon: d, endpoint: newEndpoint(t, nil)}
 	sub := tn.endpoint.subscribe(t, d, "PAYMENT_PAID")
 	tn.one(t, "known")
@@ -147,7 +147,7 @@ func TestNewEventsAreRefusedAboveTheHighWaterMark(t *testing.T) {
 func TestDeliveredEventsAreCompacted(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{})
-	d := newInstallation(t, server.URL(), "events: {keep_delivered: 1s}\n").start(t)
+	d := newInstallation(t, unhurried(server.URL()), "events: {keep_delivered: 1s}\n").start(t)
 	client := server.Client()
 	state := func(id string) string {
 		return client.GetRange(t.Context(), layout.EventKey(events.Ref{Company: developerCompany, ID: id}), 0, 0).Val()
@@ -172,8 +172,9 @@ func TestDeliveredEventsAreCompacted(t *testing.T) {
 	if metric(t, d, "spendhook_events_compacted_total") != 1 {
 		t.Error("it was not counted")
 	}
-	if status, _, _ := tn.one(t, "delivered"); status != http.StatusOK {
-		t.Errorf("it was sent again: %d", status)
-	}
+	eventually(t, patience, "a repeat is a duplicate", func() bool {
+		status, _, _ := tn.one(t, "delivered") // a busy machine may answer 503 first
+		return status == http.StatusOK
+	})
 	d.stop(t)
 }

@@ -132,7 +132,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	t.Parallel()
 	d := newInstallation(t, sharedRedis(t), allMetrics).start(t)
 	newEndpoint(t, func(string) int { return http.StatusServiceUnavailable }).subscribe(t, d, "PAYMENT_PAID")
-	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 1", "")
+	d.cli(t, eventLines(0, 1, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	var metrics map[string]*shownMetric
 	eventually(t, deliveryPatience, "the backlog is shown", func() bool {
 		_, text := get(t, d.admin+"/metrics")

@@ -95,9 +95,7 @@ func TestClientsOnEachDatabase(t *testing.T) {
 				t.Fatalf("%d %s", code, body)
 			}
 			token := unmarshal[gen.AccessToken](t, body).AccessToken
-			if code := d.statusWith(t, token); code != http.StatusOK {
-				t.Errorf("the token: %d", code)
-			}
+			eventually(t, patience, "the token is good", func() bool { return d.statusWith(t, token) == http.StatusOK })
 			rotated := unmarshal[createdClient](t, h.manage(t, d, "rotate-secret", client.ID, "--overlap", "0s", "--yes", "-o", "json").stdout)
 			if code, body := d.ask(t, client.ID, client.Secret, ""); code != http.StatusUnauthorized {
 				t.Errorf("the old secret: %d %s", code, body)
@@ -147,9 +145,9 @@ func wantRotation(t *testing.T, h installation, d *running) {
 		_, jwks := get(t, d.api+"/.well-known/jwks.json")
 		return strings.Count(jwks, `"kid"`) == 2
 	})
-	if code := d.statusWith(t, strings.TrimSpace(minted.stdout)); code != http.StatusOK {
-		t.Errorf("a token of the command line: %d", code)
-	}
+	eventually(t, patience, "a token of the command line is good", func() bool {
+		return d.statusWith(t, strings.TrimSpace(minted.stdout)) == http.StatusOK
+	})
 
 	leaked := firstKey(t, h.auth(t, "keys", "list").stdout)
 	revoke := []string{"keys", "revoke", "--data-dir", h.dir, "--storage", h.database, "--", leaked}

@@ -36,7 +36,7 @@ func TestReplayDeadLetters(t *testing.T) {
 	})
 	sub := e.subscribe(t, d, "PAYMENT_PAID").UUID.String()
 	began := time.Now()
-	d.cli(t, eventLines(0, 3, began), "event", "send", "-f", "-").want(t, exitOK, "accepted 3", "")
+	d.cli(t, eventLines(0, 3, began), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	eventually(t, patience, "all three are dead", func() bool {
 		var list gen.DeliveryList
 		d.read(t, "/api/v1/deliveries?status=DEAD", &list)

@@ -178,7 +178,7 @@ func TestConfigCommands(t *testing.T) {
 func TestEvictingRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory-policy", "allkeys-lru"}})
-	d := newInstallation(t, server.URL(), "").start(t)
+	d := newInstallation(t, unhurried(server.URL()), "").start(t)
 	if code, body := get(t, d.admin+"/readyz"); code != http.StatusServiceUnavailable || !strings.Contains(body, "allkeys-lru") {
 		t.Errorf("%d %s", code, body)
 	}
@@ -233,7 +233,7 @@ func (in *intake) resumes(tb testing.TB) {
 func TestRedisComesBack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Options{AOF: true})
-	d := newInstallation(t, server.URL(), quickRetries).start(t)
+	d := newInstallation(t, unhurried(server.URL()), quickRetries).start(t)
 	e := newEndpoint(t, nil)
 	e.subscribe(t, d, "PAYMENT_PAID")
 	in := &intake{daemon: d, at: time.Now()}
@@ -296,7 +296,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		return http.StatusInternalServerError
 	})
 	sub := e.subscribe(t, d, "PAYMENT_PAID")
-	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "accepted 5", "")
+	d.cli(t, eventLines(0, 5, time.Now()), "event", "send", "-f", "-").want(t, exitOK, "refused 0", "")
 	e.awaits(t, 5)
 
 	id := sub.UUID.String()

@@ -76,6 +76,7 @@ func streamKey(of uuid.UUID) string {
 // Tail is safe for concurrent use. Call Run; Close ends all views.
 type Tail struct {
 	client redis.UniversalClient
+	within time.Duration // redisTimeout; tests on a busy machine need longer
 
 	watched atomic.Pointer[map[uuid.UUID]bool] // companies with viewers at any replica; uuid.Nil: all companies
 
@@ -90,7 +91,7 @@ type Tail struct {
 
 // New returns a Tail on the client, which it does not close.
 func New(client redis.UniversalClient) *Tail {
-	t := &Tail{client: client, gathered: map[uuid.UUID][]Entry{}, viewers: map[*Viewer]bool{}}
+	t := &Tail{client: client, within: redisTimeout, gathered: map[uuid.UUID][]Entry{}, viewers: map[*Viewer]bool{}}
 	t.closed, t.close = context.WithCancel(context.Background())
 	return t
 }
@@ -135,7 +136,7 @@ func (t *Tail) Run(ctx context.Context) {
 
 // readWatched reads which companies have viewers; nil: none, or Redis does not answer.
 func (t *Tail) readWatched(ctx context.Context) *map[uuid.UUID]bool {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.within)
 	defer cancel()
 	names, err := t.client.ZRangeWithScores(ctx, watchedKey, 0, -1).Result()
 	if err != nil || len(names) == 0 {
@@ -155,7 +156,7 @@ func (t *Tail) readWatched(ctx context.Context) *map[uuid.UUID]bool {
 }
 
 func (t *Tail) write(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, t.within)
 	defer cancel()
 	t.mu.Lock()
 	gathered := t.gathered
@@ -235,7 +236,7 @@ func (v *Viewer) Next(ctx context.Context) (entries []Entry, dropped int, err er
 // read publishes that the company is watched, and reads the entries that were written since the last
 // call. The first call reads none.
 func (v *Viewer) read(ctx context.Context) (entries []Entry, dropped int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
+	ctx, cancel := context.WithTimeout(ctx, v.tail.within)
 	defer cancel()
 	client, key := v.tail.client, streamKey(v.of)
 	now, err := client.Time(ctx).Result()

@@ -21,6 +21,7 @@ const patience = 30 * time.Second
 func replica(t *testing.T, client redis.UniversalClient) *Tail {
 	t.Helper()
 	tail := New(client)
+	tail.within = time.Minute
 	ctx, end := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { tail.Run(ctx) })

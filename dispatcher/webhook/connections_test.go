@@ -35,7 +35,7 @@ func countingReceiver(t *testing.T, h http.HandlerFunc, change func(*httptest.Se
 }
 
 // unhurried gives a slow machine time.
-func unhurried(o *SenderOptions) { o.Timeout, o.ConnectTimeout = 2*time.Minute, 2*time.Minute }
+func unhurried(o *SenderOptions) { o.Timeout, o.ConnectTimeout = 10*time.Minute, 10*time.Minute }
 
 // patientSender waits for the dials of others, however long they take.
 func patientSender(t *testing.T, trust func(*SenderOptions)) *Sender {
@@ -117,20 +117,22 @@ func TestSlowHandshakesDoNotMultiply(t *testing.T) {
 	t.Parallel()
 	const senders, requests = 4, 4 * dialsPerHost
 	var handshakes, served atomic.Int64
-	release := make(chan struct{})
+	released := make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
 	answer := func(http.ResponseWriter, *http.Request) {
 		if served.Add(1) == requests {
-			close(release)
+			release()
 		}
 	}
 	address, trust, opened := countingReceiver(t, answer, func(s *httptest.Server) {
 		s.TLS = &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			if handshakes.Add(1) > 1 {
-				<-release
+				<-released
 			}
 			return nil, nil
 		}}
 	})
+	t.Cleanup(release) // or the receiver would not end after a failure
 	sendFrom(t, patientSender(t, trust), address, senders, requests+senders)
 	if n := opened.Load(); n > dialsPerHost+senders {
 		t.Errorf("%d connections for %d attempts in flight", n, senders)

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"spendhook/internal/pgtest"
 	"spendhook/internal/secret"
@@ -119,4 +120,7 @@ func TestTheSQLOfTheDocument(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) {
+	bound = 10 * time.Minute
+	pgtest.Main(m)
+}
