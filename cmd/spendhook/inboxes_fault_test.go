@@ -119,14 +119,17 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	var faults sync.WaitGroup
+	var idle atomic.Bool // while the test waits for the end of -inbox-away: nothing is emitted, and nothing is killed
 	faults.Go(func() {
 		for pause.For(ctx, 2*time.Second+rand.N(6*time.Second)) {
-			c.cause(rand.IntN(7)) //nolint:contextcheck // replicas outlive ctx
+			if !idle.Load() {
+				c.cause(rand.IntN(7)) //nolint:contextcheck // replicas outlive ctx
+			}
 		}
 	})
 	leave, left, back := make(chan struct{}), make(chan struct{}, len(programs)), make(chan struct{}) // a third of the events comes between leave and back
 	for _, p := range programs {
-		faults.Go(func() { p.fail(ctx, leave, left, back) })
+		faults.Go(func() { p.fail(ctx, &idle, leave, left, back) })
 	}
 	done, since := 0, time.Now()
 	for ; done < *inboxEvents; done += inboxBatch {
@@ -138,7 +141,9 @@ func TestInboxesHaveEveryEvent(t *testing.T) {
 			}
 			since = time.Now()
 		case *inboxEvents / inboxBatch * 2 / 3:
+			idle.Store(true)
 			pause.For(ctx, *inboxAway-time.Since(since))
+			idle.Store(false)
 			close(back)
 		}
 		co.emitBatch(done, inboxBatch)
@@ -305,9 +310,9 @@ func (p *inboxProgram) kill() {
 	p.kills++
 }
 
-// fail kills the program now and then, until ctx ends. One that is away says so on left, and does not run between leave and
+// fail kills the program now and then, until ctx ends, but not while the test is idle. One that is away says so on left, and does not run between leave and
 // back.
-func (p *inboxProgram) fail(ctx context.Context, leave <-chan struct{}, left chan<- struct{}, back <-chan struct{}) {
+func (p *inboxProgram) fail(ctx context.Context, idle *atomic.Bool, leave <-chan struct{}, left chan<- struct{}, back <-chan struct{}) {
 	for ctx.Err() == nil {
 		next, cancel := context.WithTimeout(ctx, 3*time.Second+rand.N(6*time.Second))
 		select {
@@ -322,8 +327,10 @@ func (p *inboxProgram) fail(ctx context.Context, leave <-chan struct{}, left cha
 				p.start(p.t) //nolint:contextcheck // it outlives ctx
 			}
 		case <-next.Done():
-			p.kill()
-			p.start(p.t) //nolint:contextcheck // it outlives ctx
+			if !idle.Load() {
+				p.kill()
+				p.start(p.t) //nolint:contextcheck // it outlives ctx
+			}
 		}
 		cancel()
 	}
