@@ -278,4 +278,4 @@ func (h *harness) wantFinished(job uuid.UUID, atLeast int) {
 }
 
 // patience is longer than any stop takes.
-const patience = 3 * time.Minute
+const patience = 10 * time.Minute

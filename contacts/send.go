@@ -56,7 +56,7 @@ var (
 	confirmsOfCompanyToAddress = ratelimit.Limit{Name: "contact-company-address", PerSecond: 1.0 / 86400, Burst: 2}
 )
 
-// bucket is the key of an address in confirmsToAddress: all spellings of a mailbox have one, and all queries of a chat.
+// bucket names an address in these limits: all spellings of a mailbox have one, and all queries of a chat.
 func bucket(c callback.Contact) string {
 	if !c.IsMail() {
 		chat, _, _ := strings.Cut(c.URL.Reveal(), "?")

@@ -415,7 +415,7 @@ func status(code int) func(int, http.ResponseWriter, *http.Request) {
 }
 
 // patience is longer than any stop takes.
-const patience = 2 * time.Minute
+const patience = 10 * time.Minute
 
 // eventually is waittest.Until.
 func eventually(t *testing.T, ok func() bool, what any) {

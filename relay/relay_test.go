@@ -176,25 +176,6 @@ func TestWhatIsNotAnsweredIsSentAgain(t *testing.T) {
 	}
 }
 
-func TestARefusedRequestIsHalved(t *testing.T) {
-	t.Parallel()
-	for want, refusal := range map[string]*client.Error{
-		"[1 2 3 bad: 400 MALFORMED_BODY: no JSON 5]": {Status: http.StatusBadRequest, Code: "MALFORMED_BODY", Detail: "no JSON"},
-		"[1 2 3 bad: 413 HTTP_ERROR: of a proxy 5]":  {Status: http.StatusRequestEntityTooLarge, Code: "HTTP_ERROR", Detail: "of a proxy"},
-	} {
-		d := &daemon{fail: func(ids []string, _ int) error {
-			if slices.Contains(ids, "bad") {
-				return refusal
-			}
-			return nil
-		}}
-		got, _ := send(t, d, time.Minute, records("/1", "/2", "/3", "/bad", "/5"))
-		if fmt.Sprint(got.list) != want {
-			t.Errorf("settled %v, want %s", got.list, want)
-		}
-	}
-}
-
 func TestARecordThatCanNeverBeAcceptedIsDead(t *testing.T) {
 	t.Parallel()
 	d := &daemon{refuse: func(id string, _ int) *client.ItemError {

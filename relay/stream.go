@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -211,23 +210,14 @@ func (s *Stream) ask(ctx context.Context, records []*Record) []answer {
 	return answers
 }
 
-// askAll sends events. Those of a request that the daemon refuses as a whole are sent in halves, until the one that is
-// to blame is alone.
+// askAll sends events.
 func (s *Stream) askAll(ctx context.Context, list []client.EventInput) []answer {
 	if len(list) == 0 {
 		return nil
 	}
 	results, err := s.sender.emitter.SendAll(ctx, list)
-	refusal, refused := errors.AsType[*client.Error](err)
-	if refused && blamesRecords(refusal) {
-		if len(list) == 1 {
-			return []answer{{dead: refusal.Error()}}
-		}
-		half := len(list) / 2
-		return slices.Concat(s.askAll(ctx, list[:half]), s.askAll(ctx, list[half:]))
-	}
 	pause := shortPause
-	if refused {
+	if refusal, ok := errors.AsType[*client.Error](err); ok {
 		pause = max(pause, refusal.RetryAfter)
 	}
 	answers := make([]answer, len(list))
@@ -239,12 +229,6 @@ func (s *Stream) askAll(ctx context.Context, list []client.EventInput) []answer 
 	}
 	s.sender.answered(ctx, err)
 	return answers
-}
-
-// blamesRecords reports whether one record may be the cause of the refusal of a request. Other refusals would meet any
-// request.
-func blamesRecords(e *client.Error) bool {
-	return e.Status == http.StatusRequestEntityTooLarge || e.Code == "MALFORMED_BODY" // a proxy may have a limit, too
 }
 
 // read says what a result means. pause is the wait after a request without results.

@@ -327,7 +327,8 @@ type Settings struct {
 	Contacts *[]secret.Text
 
 	contacts []callback.Contact // Contacts, as check reads them
-	store    *StoreOptions      // that check has seen
+	links    bool               // contacts may be added
+	mail     bool               // StoreOptions.Mail
 }
 
 // require sets missing required fields to empty values, so that check reports them, and reports
@@ -357,7 +358,8 @@ func (in *Settings) check(ctx context.Context, problems *invalid.Error, opts *St
 	in.Headers = callback.CheckHeaders(problems, in.Headers)
 	in.OAuth.Check(problems, opts.Policy)
 	if in.Contacts != nil {
-		in.contacts, in.store = opts.Policy.CheckContacts(problems, *in.Contacts, opts.MaxContacts), opts
+		in.contacts = opts.Policy.CheckContacts(problems, *in.Contacts, opts.MaxContacts)
+		in.links, in.mail = !opts.NoContacts, opts.Mail
 	}
 	if in.Filter != nil {
 		compile(ctx, problems, "filter", expression.Filter, *in.Filter)
@@ -440,7 +442,7 @@ func (in *Settings) apply(problems *invalid.Error, sub *Subscriber, now time.Tim
 	}
 	set(&sub.RetrySchedule, in.RetrySchedule)
 	if in.Contacts != nil {
-		sub.Contacts = callback.ChangeContacts(problems, sub.Contacts, in.contacts, !in.store.NoContacts, in.store.Mail)
+		sub.Contacts = callback.ChangeContacts(problems, sub.Contacts, in.contacts, in.links, in.mail)
 	}
 	if in.RateLimit != nil {
 		sub.RateLimit = in.RateLimit

@@ -99,8 +99,9 @@ func (e *Emitter) Send(ctx context.Context, event EventInput) error {
 }
 
 // SendAll sends events in arrays, and returns the result of each, in their order. Events that are refused for a
-// reason that passes are sent again, alone. A refused event is no error: look at each Status. An event that is alone in its
-// request, and too large for the daemon or a proxy, is REJECTED.
+// reason that passes are sent again, alone. An array that is too large for a proxy is divided. A refused event is no error:
+// look at each Status. An event that is too large even alone (PAYLOAD_TOO_LARGE, or the daemon's code), or that cannot be
+// read (MALFORMED_BODY), is REJECTED, and the others go on.
 //
 // After an error the results are those so far, as many as events; where Status is empty it is not known whether the event
 // was accepted. Send the same events again.
@@ -158,10 +159,12 @@ func (e *Emitter) sendArray(ctx context.Context, texts [][]byte, results []Event
 		pending[i] = i
 	}
 	for {
-		s.retryFor = deadline.Sub(s.now())
-		got, err := e.post(ctx, &s, texts, pending)
+		got, err := e.post(ctx, &s, deadline, texts, pending)
 		if errors.Is(err, errCutShort) && s.now().Add(cutPause).Before(deadline) && pause.For(ctx, cutPause) {
 			continue
+		}
+		for i, result := range got {
+			results[pending[i]].Status, results[pending[i]].Error = result.Status, result.Error
 		}
 		if err != nil {
 			return err
@@ -169,7 +172,6 @@ func (e *Emitter) sendArray(ctx context.Context, texts [][]byte, results []Event
 		var again []int
 		wait := 0
 		for i, result := range got {
-			results[pending[i]].Status, results[pending[i]].Error = result.Status, result.Error
 			if result.Error != nil && result.Error.RetryAfter != nil {
 				again, wait = append(again, pending[i]), max(wait, *result.Error.RetryAfter)
 			}
@@ -190,8 +192,10 @@ func (e *Emitter) sendArray(ctx context.Context, texts [][]byte, results []Event
 	}
 }
 
-// post sends the texts of pending as an array, and returns a result for each.
-func (e *Emitter) post(ctx context.Context, s *sender, texts [][]byte, pending []int) ([]EventItemResult, error) {
+// post sends the texts of pending as an array, which it halves while one of them may be to blame for a refusal. It returns a
+// result for each, or after an error those of the first ones.
+func (e *Emitter) post(ctx context.Context, s *sender, deadline time.Time, texts [][]byte, pending []int) ([]EventItemResult, error) {
+	s.retryFor = deadline.Sub(s.now())
 	body := []byte{'['}
 	for i, n := range pending {
 		if i > 0 {
@@ -205,8 +209,17 @@ func (e *Emitter) post(ctx context.Context, s *sender, texts [][]byte, pending [
 	}
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := s.Do(req)
-	if refusal, ok := errors.AsType[*Error](err); ok && len(pending) == 1 && refusal.blamesBody() {
-		return []EventItemResult{refusal.ofItem()}, nil
+	if refusal, ok := errors.AsType[*Error](err); ok && refusal.blamesBody() {
+		if len(pending) == 1 {
+			return []EventItemResult{refusal.ofItem()}, nil
+		}
+		half := len(pending) / 2
+		got, err := e.post(ctx, s, deadline, texts, pending[:half])
+		if err != nil {
+			return got, err
+		}
+		rest, err := e.post(ctx, s, deadline, texts, pending[half:])
+		return append(got, rest...), err
 	}
 	if err != nil {
 		return nil, err

@@ -27,19 +27,24 @@ func TestExampleLibraries(t *testing.T) {
 		t.Fatal(err)
 	}
 	python, all := findPython(t)
-	drivers := []string{"/usr/share/java/sqlite-jdbc.jar", "/usr/share/java/postgresql.jar", "/usr/share/java/h2.jar"}
 	const url = "postgresql://%[3]s@%[1]s/%[2]s"
 	node := filepath.Join(clients, "typescript", "node_modules", "node", "bin", "node") // the oldest that has SQLite
 	java := conformance.Options{Command: []string{filepath.Join(clients, "java", "conformance.sh")}, Database: "jdbc:sqlite:{}"}
 	postgres := postgresURL(t)
-	javaTests := []string{
-		"env", "JDBC=" + strings.Join(drivers, ":"), "DATABASES=jdbc:sqlite:{}/inbox.db?busy_timeout=20000 jdbc:h2:{}/inbox jdbc:" + postgres("java", "postgresql://%s/%s?user=%s"), "./test.sh",
-	}
-	for _, driver := range drivers {
-		if _, err := os.Stat(driver); err != nil {
-			t.Log("Java without databases:", err)
-			java.Database, javaTests = "none", []string{"./build.sh"}
+	var drivers, databases []string
+	for driver, database := range map[string]string{
+		"sqlite-jdbc": "jdbc:sqlite:{}/inbox.db?busy_timeout=20000", "h2": "jdbc:h2:{}/inbox", "postgresql": "jdbc:" + postgres("java", "postgresql://%s/%s?user=%s"),
+	} {
+		jar := "/usr/share/java/" + driver + ".jar"
+		if _, err := os.Stat(jar); err != nil {
+			t.Log("Java without a database:", err)
+			continue
 		}
+		drivers, databases = append(drivers, jar), append(databases, database)
+	}
+	javaTests := []string{"env", "JDBC=" + strings.Join(drivers, ":"), "DATABASES=" + strings.Join(databases, " "), "./test.sh"}
+	if _, err := os.Stat("/usr/share/java/sqlite-jdbc.jar"); err != nil {
+		java.Database, javaTests = "none", []string{"./build.sh"}
 	}
 	for name, language := range map[string]struct {
 		tests   []string // which build the library, too

@@ -30,7 +30,7 @@ type browser struct {
 }
 
 // browserPatience is the time-out for a page on a busy machine.
-const browserPatience = 2 * time.Minute
+const browserPatience = 5 * time.Minute
 
 // openBrowserAt starts a browser for a daemon.
 func openBrowserAt(t *testing.T, base string) *browser {

@@ -22,8 +22,8 @@ import (
 	"spendhook/internal/pause"
 )
 
-// everyTenSeconds waits that long after each attempt, so that nothing becomes a dead letter in a test of some minutes.
-var everyTenSeconds = `,"retrySchedule":[` + strings.Repeat("10,", 29) + `10]`
+// patiently waits ten seconds after each attempt, and a minute after the last ones, so that nothing becomes a dead letter.
+var patiently = `,"retrySchedule":[` + strings.Repeat("10,", 20) + strings.Repeat("60,", 9) + `60]`
 
 // refusingReceiver refuses the deliveries of some events until it is mended. The number of an event is the end of its id.
 type refusingReceiver struct {
@@ -103,7 +103,7 @@ func (c *chaos) amid(do func()) {
 // suspended; these come in order afterwards.
 func TestAnOrderKeyThatFailsUnderKills(t *testing.T) {
 	co := startChaosCompany(t)
-	r := co.refuse(t, `,"orderedBy":"metadata.even"`+everyTenSeconds, func(number int) bool { return number%2 == 0 })
+	r := co.refuse(t, `,"orderedBy":"metadata.even"`+patiently, func(number int) bool { return number%2 == 0 })
 	total := 0
 	co.amid(func() {
 		for until := time.Now().Add(40 * time.Second); time.Now().Before(until); total += inboxBatch {
@@ -133,7 +133,7 @@ func TestAnOrderKeyThatFailsUnderKills(t *testing.T) {
 // A bulk cancellation ends in spite of kills: it cancels all that match, also what waits in the log, and nothing else.
 func TestBulkCancellationUnderKills(t *testing.T) {
 	co := startChaosCompany(t)
-	r := co.refuse(t, everyTenSeconds, func(int) bool { return true })
+	r := co.refuse(t, patiently, func(int) bool { return true })
 	const total = 2000
 	items := make([]string, 0, 100)
 	for n := range total {

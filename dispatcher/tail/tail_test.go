@@ -15,7 +15,7 @@ import (
 	"spendhook/internal/waittest"
 )
 
-const patience = 30 * time.Second
+const patience = 5 * time.Minute
 
 // replica runs a Tail until the test ends.
 func replica(t *testing.T, client redis.UniversalClient) *Tail {

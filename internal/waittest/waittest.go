@@ -9,7 +9,7 @@ import (
 const (
 	every = 10 * time.Millisecond
 	// patience is far longer than any wait takes.
-	patience = 10 * time.Minute
+	patience = 5 * time.Minute
 )
 
 // Until waits until a condition holds. It fails the test after patience. what describes the

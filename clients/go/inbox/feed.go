@@ -32,7 +32,7 @@ type Progress struct {
 	Forgotten int64
 }
 
-// Passed is an event of the feed that has no body.
+// Passed is an event of the feed that has no body, also one that was worked on before.
 type Passed struct {
 	ID       string
 	Sequence int64 // the number of the event in its company
@@ -71,7 +71,8 @@ func (i *Inbox[T]) CatchUp(ctx context.Context) (Progress, error) {
 
 // Rewind sets the stored cursor to "", so that the next reading begins at the start of the feed. Events that are known are
 // not worked on again. It is for an inbox that only reads the feed, after an operator retried what was QUARANTINED, or
-// somebody replayed a CANCELLED delivery: the feed has the body now, but the inbox has passed the event.
+// somebody replayed a CANCELLED delivery: the feed has the body now, but the inbox has passed the event. Call it again if a
+// reading from the start was under way, which may have moved the cursor since.
 func (i *Inbox[T]) Rewind(ctx context.Context) error { return i.setCursor(ctx, "") }
 
 // Follow catches up, and then works on each new event that the inbox lacks, until ctx ends. After an error it waits for
@@ -192,7 +193,7 @@ func (i *Inbox[T]) cursor(ctx context.Context) (cursor string, err error) {
 	return cursor, err
 }
 
-// moveCursor replaces the cursor unless somebody did so while the page was read: Rewind would be undone. It takes two
+// moveCursor replaces the cursor unless somebody has replaced it while the page was read, such as Rewind. It takes two
 // transactions, since SQLite may refuse to write in one that began with reading.
 func (i *Inbox[T]) moveCursor(ctx context.Context, from, to string) error {
 	if now, err := i.cursor(ctx); err != nil || now != from {

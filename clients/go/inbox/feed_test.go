@@ -223,7 +223,7 @@ func TestPassed(t *testing.T) {
 			panic("on purpose")
 		}
 	}
-	if _, err := b.CatchUp(t.Context()); err == nil || err.Error() != "event compacted: panic: on purpose" {
+	if _, err := b.CatchUp(t.Context()); err == nil || !strings.HasPrefix(err.Error(), "event compacted: panic: on purpose\ngoroutine ") {
 		t.Errorf("the callback panics: %v", err)
 	}
 	if p, err := b.CatchUp(t.Context()); err != nil || p != (Progress{Gone: 3}) {

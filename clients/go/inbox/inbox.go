@@ -30,6 +30,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"time"
 )
@@ -180,13 +181,16 @@ func (i *Inbox[T]) once(ctx context.Context, e *Event) (worked bool, err error) 
 }
 
 // panicError is a panic as an error.
-type panicError struct{ value any }
+type panicError struct {
+	value any
+	stack []byte
+}
 
-func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v\n%s", e.value, e.stack) }
 
 // recovered makes a panic of the function that defers it the error.
 func recovered(err *error) {
 	if value := recover(); value != nil {
-		*err = &panicError{value}
+		*err = &panicError{value, debug.Stack()}
 	}
 }

@@ -158,7 +158,7 @@ func TestPanics(t *testing.T) {
 		t.Errorf("failed %v", b.failed)
 	}
 	for _, err := range b.failed {
-		if !strings.HasSuffix(err.Error(), ": panic: on purpose") {
+		if !strings.Contains(err.Error(), ": panic: on purpose\ngoroutine ") {
 			t.Error(err)
 		}
 	}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import ssl
 import threading
 import time
@@ -16,6 +17,7 @@ from ._errors import ApiError, ConnectionFailed
 from ._http import Answer, Client, check_url, is_loopback
 
 _RENEW_BEFORE = 30.0  # seconds before the end of a token
+_DEFAULT_LIFE = 300  # seconds, if the answer has no expires_in
 _MAX_TOKEN_ANSWER = 64 << 10
 
 
@@ -28,6 +30,10 @@ class Credentials:
     id: str
     secret: str = field(repr=False)
     scope: str | None = None
+
+
+class TokenRefused(ApiError):
+    """The token endpoint refused its request, so the one of the caller was not sent."""
 
 
 class Api:
@@ -119,33 +125,30 @@ class _Tokens:
         }
         requested, body = self._now(), urllib.parse.urlencode(form).encode()
         answer = self._client.send("POST", self._url, headers, body, 10, _MAX_TOKEN_ANSWER)
-        document = read_json(answer, self._now())
-        token, lifetime = (
+        document = read_json(answer, self._now(), TokenRefused)
+        token, life = (
             document.get(name) if isinstance(document, dict) else None for name in ("access_token", "expires_in")
         )
-        if (
-            not isinstance(token, str)
-            or not isinstance(lifetime, int)
-            or not token.isascii()
-            or not token.isprintable()
-        ):
-            raise ApiError(answer.status, "", "the token endpoint did not answer with a token")
-        return token, requested + lifetime - _RENEW_BEFORE
+        if not isinstance(token, str) or not re.fullmatch("[!-~]+", token):
+            raise TokenRefused(answer.status, "", "the token endpoint did not answer with a token")
+        if type(life) not in (int, float) or not 0 < life < 1 << 31:
+            life = _DEFAULT_LIFE
+        return token, requested + life - min(_RENEW_BEFORE, life / 2)
 
 
-def read_json(answer: Answer, now: float) -> Any:
-    """Returns the JSON of an answer 2xx; ApiError for any other."""
+def read_json(answer: Answer, now: float, refused: type[ApiError] = ApiError) -> Any:
+    """Returns the JSON of an answer 2xx; ApiError, or `refused`, for any other."""
     if answer.status // 100 != 2:
-        raise _error(answer, now)
+        raise _error(answer, now, refused)
     if not answer.is_json():
-        raise ApiError(answer.status, "", "the answer is not from a Spendhook daemon; check the address")
+        raise refused(answer.status, "", "the answer is not from a Spendhook daemon; check the address")
     try:
         return json.loads(answer.body)
     except (ValueError, RecursionError) as error:
         raise ConnectionFailed("the answer is not complete") from error
 
 
-def _error(answer: Answer, now: float) -> ApiError:
+def _error(answer: Answer, now: float, kind: type[ApiError]) -> ApiError:
     """Reads a problem document (RFC 9457), or an error of RFC 6749."""
     try:
         document = json.loads(answer.body)
@@ -154,4 +157,6 @@ def _error(answer: Answer, now: float) -> ApiError:
     members = document if isinstance(document, dict) else {}
     code = members.get("code") or members.get("error") or ""
     detail = members.get("detail") or members.get("error_description") or members.get("title") or "no reason is given"
-    return ApiError(answer.status, str(code), str(detail), answer.retry_after(now))
+    errors = members.get("errors")
+    fields = [item for item in errors if isinstance(item, dict)] if isinstance(errors, list) else []
+    return kind(answer.status, str(code), str(detail), answer.retry_after(now), fields)

@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from . import _json
-from ._api import Api, Credentials
+from ._api import Api, Credentials, TokenRefused
 from ._errors import ApiError, ConnectionFailed, EmitFailed, EventRefused
 
 _MAX_ARRAY = 1000
@@ -21,7 +21,6 @@ _MAX_ANSWER = 16 << 20
 _FIRST_PAUSE = 0.5  # seconds
 _MAX_PAUSE = 30.0
 _PASSING = (429, 502, 503, 504)
-_REFUSING = (400, 413, 422)  # of a request with one event: its own fault
 
 
 @dataclass(frozen=True)
@@ -127,22 +126,27 @@ class Emitter:
         """Sends events in arrays, and returns the result of each, in their order.
 
         Events that are refused for a reason that passes are sent again, alone. Another refusal is a result, not an
-        error: look at each status. So is an answer of 400, 413 or 422 to a request with one event. Raises EmitFailed,
-        with the results so far, and before anything is sent ValueError or TypeError if an event cannot be sent.
+        error: look at each status. An array that is too large for a proxy is divided. An event that is too large even
+        alone, or that cannot be read (MALFORMED_BODY), is REJECTED, and the others go on. Raises EmitFailed, with the
+        results so far, and before anything is sent ValueError or TypeError if an event cannot be sent.
         """
         sendings = [_Sending(event.id, _encode(event, self._company)) for event in events]
         try:
             for array in _arrays(sendings):
-                self._send_array(array)
+                self._send_array(array, self._now() + self._retry_for)
         except _GaveUp as error:
             raise EmitFailed(str(error), [sending.result for sending in sendings]) from error.__cause__
         return [sending.result for sending in sendings if sending.result]
 
-    def _send_array(self, pending: list[_Sending]) -> None:
-        """Sends what fits into one request, until no event is refused for a reason that passes."""
-        deadline = self._now() + self._retry_for
+    def _send_array(self, pending: list[_Sending], deadline: float) -> None:
+        """Sends an array, divided if it is refused, until no event is refused for a reason that passes."""
         while pending:
             answers = self._post(b"[" + b",".join(sending.text for sending in pending) + b"]", len(pending), deadline)
+            if answers is None:
+                half = len(pending) // 2
+                self._send_array(pending[:half], deadline)
+                self._send_array(pending[half:], deadline)
+                return
             for sending, answer in zip(pending, answers):
                 sending.result = replace(answer, id=sending.id)
             pending = [sending for sending in pending if sending.retry_after() is not None]
@@ -155,8 +159,10 @@ class Emitter:
             for sending in pending:
                 sending.result = None  # until the next answer it is not known
 
-    def _post(self, body: bytes, count: int, deadline: float) -> list[Result]:
-        """Sends the same bytes until they are answered, and returns a result for each event."""
+    def _post(self, body: bytes, count: int, deadline: float) -> list[Result] | None:
+        """Sends the same bytes until they are answered, and returns a result for each event; None if the array must
+        be divided.
+        """
         attempt = 0
         while True:
             try:
@@ -167,8 +173,8 @@ class Emitter:
             except ssl.SSLCertVerificationError as error:
                 raise _GaveUp(f"the certificate is not trusted: {error}") from error
             except ApiError as error:
-                if count == 1 and error.status in _REFUSING:
-                    return [_refusal(error)]
+                if _blames_events(error):
+                    return [_refusal(error)] if count == 1 else None
                 if error.status not in _PASSING:
                     raise _GaveUp(str(error)) from error
                 failure: Exception = error
@@ -257,9 +263,13 @@ def _results(document: Any, count: int) -> list[Result]:
     return results
 
 
+def _blames_events(error: ApiError) -> bool:
+    """Whether the events are the cause. Other refusals, such as one of a token, would meet any events."""
+    return not isinstance(error, TokenRefused) and (error.status == 413 or error.code == "MALFORMED_BODY")
+
+
 def _refusal(error: ApiError) -> Result:
-    code = error.code or ("PAYLOAD_TOO_LARGE" if error.status == 413 else "")
-    return Result("", Status.REJECTED, Failure(code, error.detail))
+    return Result("", Status.REJECTED, Failure(error.code or "PAYLOAD_TOO_LARGE", error.detail, errors=error.errors))
 
 
 def _result(item: Any) -> Result:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ._emitter import Result
@@ -28,15 +29,24 @@ class ApiError(SpendhookError):
     """The daemon refused a request.
 
     `status` is that of the answer, `code` one of docs/errors.md (or of RFC 6749, for a token), "" if the answer has
-    none. `retry_after` is the number of seconds that the daemon asks to wait, or None.
+    none. `retry_after` is the number of seconds that the daemon asks to wait, or None. `errors` has each invalid
+    field.
     """
 
-    def __init__(self, status: int, code: str, detail: str, retry_after: float | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        retry_after: float | None = None,
+        errors: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         super().__init__(f"{status} {code}: {detail}" if code else f"{status}: {detail}")
         self.status = status
         self.code = code
         self.detail = detail
         self.retry_after = retry_after
+        self.errors = errors
 
 
 class EventRefused(SpendhookError):

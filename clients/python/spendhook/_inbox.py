@@ -31,9 +31,8 @@ _log = logging.getLogger("spendhook")
 @dataclass(frozen=True)
 class Progress:
     """What was read of the feed. `missing` is the number of events that the inbox lacked, and were worked on;
-    `gone` that of events that were passed over because the daemon names them without a body: it has removed the payload,
-    somebody cancelled the delivery, or an operator is to look at the event; `forgotten` that of events that the daemon no
-    longer keeps, whether they are for this subscriber or not.
+    `gone` that of events that were passed over because the daemon names them without a body, for a reason of `Passed`;
+    `forgotten` that of events that the daemon no longer keeps, whether they are for this subscriber or not.
     """
 
     missing: int = 0
@@ -62,8 +61,8 @@ class Inbox(Generic[T]):
     again. Other effects, such as a mail, may then be repeated. Work must be done within 15 seconds, and be safe for
     concurrent use.
 
-    `passed` is called for each event that the feed names without a body, also if the inbox has worked on the event, and
-    perhaps again when a page is read again. It must be safe for concurrent use. What it raises is an error of the
+    `passed` is called for each event that the feed names without a body, also if the inbox worked on the event before,
+    and perhaps again when a page is read again. It must be safe for concurrent use. What it raises is an error of the
     reading.
 
     `origin` is the host name of the daemon, as WebHook-Request-Origin has it: that of its public_url. A receiver of the
@@ -152,7 +151,8 @@ class Inbox(Generic[T]):
         """Lets the next reading begin at the start of the feed. Events that are known are not worked on again.
 
         It is for a receiver that only reads the feed, after an operator retried an event that was QUARANTINED, or a
-        delivery that was CANCELLED was replayed. Raises what the store does.
+        delivery that was CANCELLED was replayed. Call it again if a reading from the start was under way: that may have
+        moved the cursor since. Raises what the store does.
         """
         with self._store.transaction() as transaction:
             transaction.set_cursor("")
@@ -246,7 +246,9 @@ class Inbox(Generic[T]):
         return page.more
 
     def _move_cursor(self, begin: str, end: str) -> None:
-        """Notes that a page was read, unless somebody has moved the cursor meanwhile: what `rewind` did must stay."""
+        """Notes that a page was read, unless the cursor is no longer where the page begins. So `rewind` stays, except
+        during a page from the start, which begins where `rewind` leads.
+        """
         with self._store.transaction() as transaction:
             if transaction.cursor() == begin:
                 transaction.set_cursor(end)

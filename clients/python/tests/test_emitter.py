@@ -36,10 +36,9 @@ def event(id: str, **more: Any) -> OutgoingEvent:
     return OutgoingEvent(**{"id": id, "event": "PAYMENT_PAID", "timestamp": "2026-11-20T09:30:00.000Z", **more})
 
 
-def problem(status: int, code: str = "ON_PURPOSE", **headers: str) -> Answer:
-    return reply(
-        {"code": code, "detail": "on purpose"}, status, **{"Content_Type": "application/problem+json", **headers}
-    )
+def problem(status: int, code: str = "ON_PURPOSE", errors: Any = (), **headers: str) -> Answer:
+    document = {"code": code, "detail": "on purpose", "errors": errors}
+    return reply(document, status, **{"Content_Type": "application/problem+json", **headers})
 
 
 def certificate(folder: str) -> str:
@@ -66,6 +65,7 @@ class EmitterTest(unittest.TestCase):
         self.script: list[Answer] = []
         self.tokens = 0
         self.token_answers: list[Answer] = []
+        self.limits: tuple[int, int] | None = None  # bytes and events of a request, as of a proxy
         self.refused: dict[str, list[dict[str, Any]]] = {}
         self.server = Server(self.answer)
         self.addCleanup(self.server.close)
@@ -84,6 +84,8 @@ class EmitterTest(unittest.TestCase):
         if self.script:
             return self.script.pop(0)
         results = []
+        if self.limits and (len(body) > self.limits[0] or len(json.loads(body)) > self.limits[1]):
+            return 413, {}, b""
         for item in json.loads(body):
             answers = self.refused.get(item["id"])
             results.append({"id": item["id"], "status": "ACCEPTED", **(answers.pop(0) if answers else {})})
@@ -220,7 +222,7 @@ class EmitterTest(unittest.TestCase):
         self.assertEqual(self.clock.slept, [])
 
     def test_other_answers_end_it_with_the_results_so_far(self) -> None:
-        for answer in (problem(400), problem(403), problem(500), problem(413), (307, {"Location": self.server.url + "/x"}, b""), reply({}), reply([]),
+        for answer in (problem(400), problem(403), problem(500), problem(422), (307, {"Location": self.server.url + "/x"}, b""), reply({}), reply([]),
                        reply({"results": []}), reply({"results": [{"status": "NEW"}]}), (200, {"Content-Type": "text/html"}, b"<html>")):  # fmt: skip
             with self.subTest(answer[2]):
                 accepted = reply({"results": [{"id": str(n), "status": "ACCEPTED"} for n in range(1000)]}, 202)
@@ -236,8 +238,7 @@ class EmitterTest(unittest.TestCase):
     def test_a_request_with_one_event_is_refused_like_the_event(self) -> None:
         html = {"Content-Type": "text/html"}
         for answer, code in (
-            (problem(400, "INVALID"), "INVALID"),
-            (problem(422, "INVALID"), "INVALID"),
+            (problem(400, "MALFORMED_BODY", [{"pointer": "/id"}, 5]), "MALFORMED_BODY"),
             (problem(413, "BODY_TOO_LARGE"), "BODY_TOO_LARGE"),
             ((413, html, b"<html>"), "PAYLOAD_TOO_LARGE"),
         ):
@@ -252,9 +253,47 @@ class EmitterTest(unittest.TestCase):
                 )
                 self.assertEqual([result.error and result.error.code for result in results], [None, code, None])
                 self.script = [answer]
-                with self.assertRaisesRegex(EventRefused, f"event d was refused, REJECTED: {code}"):
+                with self.assertRaisesRegex(EventRefused, f"event d was refused, REJECTED: {code}") as caught:
                     self.emitter.send(event("d"))
+                error = caught.exception.result.error
+                self.assertEqual(error and error.errors, [{"pointer": "/id"}] if code == "MALFORMED_BODY" else [])
         self.assertEqual(self.clock.slept, [])
+
+    def test_other_refusals_do_not_blame_the_event(self) -> None:
+        for answer in (problem(400, "INVALID"), problem(422, "INVALID"), (400, {}, b"")):
+            self.script = [answer]
+            with self.subTest(answer), self.assertRaises(EmitFailed) as caught:
+                self.emitter.send(event("a"))
+            self.assertEqual(caught.exception.results, [None])
+        for answer in (reply({"error": "invalid_scope"}, 400), problem(400, "MALFORMED_BODY"), (413, {}, b"")):
+            self.token_answers, before = [answer], len(self.bodies())
+            with self.subTest(answer), self.assertRaises(EmitFailed) as caught:
+                self.make(credentials=Credentials("id", "secret")).send(event("a"))
+            self.assertEqual((caught.exception.results, len(self.bodies())), ([None], before))
+
+    def test_an_array_that_a_proxy_refuses_is_divided(self) -> None:
+        self.limits = (1000, 2)
+        later = {"status": "REJECTED", "error": {"code": "STORAGE_FULL", "message": "m", "retryAfter": 7}}
+        self.refused = {"f": [later]}
+        sizes = {"c": 1000, "d": 700}
+        results = self.emitter.send_all(event(id, metadata={"x": "x" * sizes.get(id, 300)}) for id in "abcdefg")
+        self.assertEqual(
+            [(result.id, result.status) for result in results],
+            [(id, Status.REJECTED if id == "c" else Status.ACCEPTED) for id in "abcdefg"],
+        )
+        self.assertEqual(results[2].error and results[2].error.code, "PAYLOAD_TOO_LARGE")
+        sent = ["".join(item["id"] for item in json.loads(body)) for body in self.bodies()]
+        self.assertEqual(sent, ["abcdefg", "abc", "a", "bc", "b", "c", "defg", "de", "d", "e", "fg", "f"])
+        self.assertEqual(self.clock.slept, [7])
+
+    def test_an_error_in_a_part_keeps_the_results_and_the_time_of_the_array(self) -> None:
+        later = {"status": "REJECTED", "error": {"code": "STORAGE_FULL", "message": "m", "retryAfter": 40}}
+        self.script, self.refused = [problem(400, "MALFORMED_BODY")], {"a": [later], "b": [later]}
+        with self.assertRaises(EmitFailed) as caught:
+            self.emitter.send_all([event("a"), event("b"), event("c")])
+        statuses = [result and result.status for result in caught.exception.results]
+        self.assertEqual(statuses, [Status.ACCEPTED, Status.REJECTED, Status.ACCEPTED])
+        self.assertEqual(self.clock.slept, [40])
 
     def test_arrays_are_bounded(self) -> None:
         self.assertEqual(self.emitter.send_all([]), [])
@@ -288,6 +327,16 @@ class EmitterTest(unittest.TestCase):
         self.assertEqual(base64.b64decode(headers["authorization"].removeprefix("Basic ")), b"id%3A1:a+b%25")
         self.assertNotIn("a b%", repr(Credentials("id:1", "a b%")))
 
+    def test_the_life_of_a_token(self) -> None:
+        for life, used in ((20, 10), (0.5, 0.25), (None, 270), (0, 270), ("60", 270), (True, 270), (10**400, 270)):
+            with self.subTest(life):
+                emitter = self.make(credentials=Credentials("id", "secret"))
+                self.token_answers = [reply({"access_token": "first", "expires_in": life})]
+                for after, fresh in ((0, False), (used - 0.1, False), (0.1, True)):
+                    self.clock.now += after
+                    emitter.send(event("a"))
+                    self.assertEqual(self.server.requests[-1][2]["authorization"] != "Bearer first", fresh)
+
     def test_a_refused_token_is_replaced_once(self) -> None:
         emitter = self.make(credentials=Credentials("id", "secret"))
         self.script = [problem(401)]
@@ -309,6 +358,7 @@ class EmitterTest(unittest.TestCase):
             reply({}),
             reply([]),
             reply({"access_token": "a\nb", "expires_in": 5}),
+            reply({"access_token": "", "expires_in": 5}),
         ):
             self.token_answers = [answer]
             with self.subTest(answer), self.assertRaises(EmitFailed):

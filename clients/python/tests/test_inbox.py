@@ -338,7 +338,7 @@ class InboxTest(unittest.TestCase):
         self.assertEqual(self.inbox.catch_up().missing, 1)
         self.assertEqual((self.worked(), self.cursor()), (["b", "c", "a"], "3-c"))
 
-    def test_rewinding_is_not_undone_by_a_page_that_is_being_read(self) -> None:
+    def test_rewinding_is_not_undone_by_a_later_page_that_is_being_read(self) -> None:
         inbox = self.make(self.store, lambda _: self.inbox.rewind())
         self.daemon.add("a")
         inbox.catch_up()

@@ -33,6 +33,9 @@ const renewBefore = 30_000; // ms before the end of a token
 const defaultLife = 300; // seconds, if the answer has no expires_in
 const maxToken = 64 << 10;
 
+/** The refusal of a request for a token. */
+export class TokenRefused extends ApiError {}
+
 /** Sends requests with a token. */
 export class Access {
   readonly tls: TlsOptions | undefined;
@@ -107,7 +110,7 @@ export class Access {
       timeout: tokenTimeout,
       maxSize: maxToken,
     });
-    if (answer.status !== 200) throw problem(answer, asked);
+    if (answer.status !== 200) throw problem(answer, asked, TokenRefused);
     const document = asObject(parseJson(answer.body));
     const token = asString(document?.["access_token"]);
     if (!token || !/^[!-~]+$/.test(token)) throw notTheApi(answer);
@@ -133,11 +136,11 @@ export function notTheApi(answer: Answer): ApiError {
 }
 
 /** Reads a problem document (RFC 9457), or an error of RFC 6749. */
-function problem({ status, headers, body }: Answer, now: number): ApiError {
+function problem({ status, headers, body }: Answer, now: number, Kind = ApiError): ApiError {
   const document = asObject(parseJson(body)) ?? {};
   const code = asString(document["code"]) ?? asString(document["error"]) ?? "";
   const detail = asString(document["detail"]) ?? asString(document["error_description"]) ?? asString(document["title"]) ?? "";
-  return new ApiError(status, code, detail, retryAfterOf(headers["retry-after"], now), fieldProblems(document["errors"]));
+  return new Kind(status, code, detail, retryAfterOf(headers["retry-after"], now), fieldProblems(document["errors"]));
 }
 
 /** Reads the field problems of a problem document or of an item. */

@@ -1,6 +1,6 @@
 import { setTimeout as timer } from "node:timers/promises";
 
-import { Access, fieldProblems, isTemporary, notTheApi, type AccessOptions } from "./access.js";
+import { Access, TokenRefused, fieldProblems, isTemporary, notTheApi, type AccessOptions } from "./access.js";
 import { asObject, asString, parseJson } from "./encoding.js";
 import { ApiError, type FieldProblem } from "./errors.js";
 
@@ -86,7 +86,15 @@ const attemptTimeout = 10_000;
 const firstPause = 500;
 const longestPause = 30_000;
 const maxAnswer = 16 << 20;
-const refusing: readonly number[] = [400, 413, 422]; // statuses for a request with one event: its own fault
+
+/** What is known of the events while they are sent, by their index. */
+interface Job {
+  texts: readonly string[];
+  ids: readonly string[];
+  results: (Result | null)[];
+  deadline: number;
+  signal: AbortSignal | undefined;
+}
 
 /**
  * Emits events, each at least once and so that it is accepted once: what is repeated has the same bytes, and the daemon
@@ -122,17 +130,19 @@ export class Emitter {
 
   /**
    * Sends events in arrays, and returns the result of each, in their order. Events that are refused for a reason that
-   * passes are sent again, alone. A refused event is no error: look at each status. So is an event that is alone in its
-   * request if that is answered 400, 413 or 422. It throws TypeError before anything is sent if an event lacks its id or its
-   * timestamp, and EmitFailed when it gives up, also because the signal is aborted.
+   * passes are sent again, alone. A refused event is no error: look at each status. An array that is too large for a proxy is
+   * divided. An event that is too large even alone, or that cannot be read (MALFORMED_BODY), is REJECTED, and the others go
+   * on. It throws TypeError before anything is sent if an event lacks its id or its timestamp, and EmitFailed when it gives
+   * up, also because the signal is aborted.
    */
   async sendAll(events: readonly NewEvent[], { signal }: { signal?: AbortSignal } = {}): Promise<Result[]> {
     const texts = events.map(serialize);
+    const ids = events.map(({ id }) => id);
     const results: (Result | null)[] = events.map(() => null);
     try {
       for (let first = 0; first < texts.length;) {
         const end = endOfArray(texts, first);
-        await this.#sendArray(texts, range(first, end), results, events, signal);
+        await this.#sendArray({ texts, ids, results, signal, deadline: this.#now() + this.#retryFor }, range(first, end));
         first = end;
       }
     } catch (error) {
@@ -142,17 +152,10 @@ export class Emitter {
   }
 
   /** Sends what fits into one request, until no event is refused for a reason that passes. */
-  async #sendArray(
-    texts: readonly string[],
-    pending: number[],
-    results: (Result | null)[],
-    events: readonly NewEvent[],
-    signal?: AbortSignal,
-  ): Promise<void> {
-    const deadline = this.#now() + this.#retryFor;
+  async #sendArray(job: Job, pending: number[]): Promise<void> {
+    const { results, deadline, signal } = job;
     for (;;) {
-      const items = await this.#post(`[${pending.map((index) => texts[index]).join(",")}]`, pending.length, deadline, signal);
-      for (const [n, index] of pending.entries()) results[index] = readResult(items[n]!, events[index]!.id);
+      await this.#sendOnce(job, pending);
       pending = pending.filter((index) => results[index]!.error?.retryAfter !== undefined);
       if (pending.length === 0) return;
       const asked = Math.max(...pending.map((index) => results[index]!.error!.retryAfter!), 1);
@@ -163,8 +166,24 @@ export class Emitter {
     }
   }
 
-  /** Sends a body, the same bytes until it is answered with a result for each event. */
-  async #post(body: string, count: number, deadline: number, signal?: AbortSignal): Promise<Record<string, unknown>[]> {
+  /** Sends an array, which it halves while one of its events may be to blame for a refusal, and keeps the results. */
+  async #sendOnce(job: Job, pending: readonly number[]): Promise<void> {
+    const { texts, ids, results, deadline, signal } = job;
+    const items = await this.#post(`[${pending.map((index) => texts[index]).join(",")}]`, pending.length, deadline, signal);
+    if (items) {
+      for (const [n, index] of pending.entries()) results[index] = readResult(items[n]!, ids[index]!);
+      return;
+    }
+    const half = pending.length >> 1;
+    await this.#sendOnce(job, pending.slice(0, half));
+    await this.#sendOnce(job, pending.slice(half));
+  }
+
+  /**
+   * Sends a body, the same bytes until it is answered with a result for each event. Returns null if an array of several
+   * events is refused because of them.
+   */
+  async #post(body: string, count: number, deadline: number, signal?: AbortSignal): Promise<Record<string, unknown>[] | null> {
     const bytes = Buffer.from(body);
     for (let attempt = 0; ; attempt++) {
       try {
@@ -183,7 +202,7 @@ export class Emitter {
         if (!Array.isArray(results) || results.length !== count || !results.every(isResult)) throw notTheApi(answer);
         return results;
       } catch (error) {
-        if (count === 1 && error instanceof ApiError && refusing.includes(error.status)) return [refusal(error)];
+        if (blamesEvents(error)) return count === 1 ? [refusal(error)] : null;
         const asked = error instanceof ApiError ? error.retryAfter : null;
         const pause = asked ? asked * 1000 : backoff(attempt, Math.random());
         if (!isTemporary(error) || !(await this.#pause(pause, deadline, signal))) throw error;
@@ -219,7 +238,7 @@ function serialize(event: NewEvent): string {
 }
 
 /**
- * Returns how far the array goes that begins with first. An event that is too large by itself is sent alone, and refused.
+ * Returns how far the array goes that begins with first. An event that is too large by itself is sent alone.
  */
 export function endOfArray(texts: readonly string[], first: number): number {
   let size = "[]".length;
@@ -238,6 +257,12 @@ const statuses: readonly unknown[] = ["ACCEPTED", "DUPLICATE", "CONFLICT", "REJE
 
 function isResult(item: unknown): boolean {
   return statuses.includes(asObject(item)?.["status"]);
+}
+
+/** Reports whether the events are the cause; other refusals, such as one of the token, would meet any request. */
+function blamesEvents(error: unknown): error is ApiError {
+  if (!(error instanceof ApiError) || error instanceof TokenRefused) return false;
+  return error.status === 413 || error.code === "MALFORMED_BODY";
 }
 
 function refusal({ status, code, detail, errors }: ApiError): Record<string, unknown> {

@@ -52,10 +52,7 @@ export interface Passed {
 export interface Progress {
   /** The number of events that the inbox lacked, and were worked on. */
   missing: number;
-  /**
-   * The number of events that were passed over, because the daemon names them without a body: it has removed the payload,
-   * somebody cancelled the delivery, or an operator is to look at the event.
-   */
+  /** The number of events that were passed over, because the daemon names them without a body; Passed.reason says why. */
   gone: number;
   /** The number of events that the daemon no longer keeps, whether they are for this subscriber or not. */
   forgotten: number;
@@ -156,7 +153,8 @@ export class Inbox<T> {
   /**
    * Lets the next reading begin at the start of the feed; events that are known are not worked on again. It is for who only
    * reads the feed: call it after an operator retried what was QUARANTINED, or a CANCELLED delivery was replayed. A reading
-   * that is under way begins there with its next page. It is rejected with an error of the store.
+   * that is under way begins there with its next page. Call it again if a reading from the start was under way: that may have
+   * moved the cursor since. It is rejected with an error of the store.
    */
   rewind(): Promise<void> {
     return this.#setCursor("");

@@ -50,9 +50,8 @@ export class PgStore<C extends PgClient = PgClient> implements Store<C> {
   }
 
   /**
-   * Removes the ids of events that this inbox received before so many seconds, and returns how many. An event that is
-   * delivered after its id was removed is worked on once more. So olderThan must be more than the sender keeps events (7 days
-   * by default, longer where the operator says so), and more than it takes until somebody replays one.
+   * Removes the ids of events that this inbox received before so many seconds, and returns how many. SqlStore.forget says how
+   * long olderThan must be.
    */
   forget(olderThan: number): Promise<number> {
     const values = [this.#name, this.#seconds() - olderThan];

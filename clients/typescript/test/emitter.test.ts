@@ -20,11 +20,11 @@ function results(response: ServerResponse, all: unknown[], status = 202): void {
   response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify({ results: all }));
 }
 
-function fails(status: number, headers = {}): Answerer {
+function fails(status: number, headers = {}, code = "ON_PURPOSE"): Answerer {
   return (response) =>
     response
       .writeHead(status, { "content-type": "application/problem+json", ...headers })
-      .end('{"code":"ON_PURPOSE","detail":"on purpose"}');
+      .end(JSON.stringify({ code, detail: "on purpose" }));
 }
 
 const item = (id: string, status: string, retryAfter?: number) => ({
@@ -43,12 +43,14 @@ async function made(t: TestContext, script: Answerer[], options: Partial<Emitter
     time: 1795167000_000,
     urls: [] as string[],
     issued: 0,
+    refuse: null as Answerer | null, // answers requests for a token
     life: 3600,
   };
   const listener = async (request: IncomingMessage, response: ServerResponse) => {
     const body = await text(request);
     if (request.url === "/oauth/token") {
       state.tokens.push([request.headers.authorization, body]);
+      if (state.refuse) return state.refuse(response, [], body);
       response.setHeader("content-type", "application/json");
       response.end(JSON.stringify({ access_token: `token-${++state.issued}`, token_type: "Bearer", expires_in: state.life }));
       return;
@@ -217,7 +219,7 @@ test("other answers end it, with the results so far", async (t) => {
   const many = events(...Array.from({ length: 1500 }, (_, n) => `e-${n}`));
   for (const last of [
     fails(400),
-    fails(413),
+    fails(422),
     fails(403),
     fails(500),
     fails(307, { location: "/elsewhere" }),
@@ -235,32 +237,78 @@ test("other answers end it, with the results so far", async (t) => {
   }
 });
 
-test("an event that is refused alone in its request is a result", async (t) => {
-  const large = (id: string): NewEvent => ({ ...events(id)[0]!, metadata: { text: "x".repeat(4 << 20) } });
-  const proxy: Answerer = (response) => response.writeHead(413, { "content-type": "text/html" }).end("<h1>too large</h1>");
-  const invalid: Answerer = (response) =>
-    response.writeHead(400).end('{"code":"VALIDATION_ERROR","detail":"d","errors":[{"pointer":"/0/event","code":"X","message":"m"}]}');
-  const { emitter, bodies } = await made(t, [accept, fails(413), proxy, invalid, fails(422)]);
-  const sent = [events("a")[0]!, ...["b", "c", "d", "e"].map(large), events("f")[0]!];
-  const refused = { message: "on purpose", code: "ON_PURPOSE" };
-  assert.deepEqual(await emitter.sendAll(sent), [
-    { id: "a", status: "ACCEPTED" },
-    { id: "b", status: "REJECTED", error: refused },
-    { id: "c", status: "REJECTED", error: { code: "PAYLOAD_TOO_LARGE", message: "" } },
-    {
-      id: "d",
-      status: "REJECTED",
-      error: { code: "VALIDATION_ERROR", message: "d", errors: [{ pointer: "/0/event", code: "X", message: "m" }] },
-    },
-    { id: "e", status: "REJECTED", error: refused },
-    { id: "f", status: "ACCEPTED" },
-  ]);
-  assert.equal(bodies.length, 6);
-  const alone = await made(t, [proxy]);
-  await assert.rejects(
-    alone.emitter.send(events("a")[0]!),
-    (error) => error instanceof EventRefused && error.message === "event a: REJECTED: PAYLOAD_TOO_LARGE",
+const proxy: Answerer = (response) => response.writeHead(413).end();
+
+test("an array that a proxy refuses is divided", async (t) => {
+  const narrow: Answerer = (response, ids, body) => (ids.length > 2 || body.length > 1000 ? proxy : accept)(response, ids, body);
+  const { emitter, bodies } = await made(t, Array(100).fill(narrow));
+  const all = events("a", "b", "c", "d", "e", "f", "g");
+  const accepted = all.map(({ id }) => ({ id, status: "ACCEPTED" }));
+  assert.deepEqual(await emitter.sendAll(all), accepted);
+  assert.deepEqual(
+    bodies.map((body) => JSON.parse(body).length),
+    [7, 3, 1, 2, 4, 2, 2],
   );
+  all[4]!.metadata = { text: "x".repeat(1000) };
+  assert.deepEqual(
+    await emitter.sendAll(all),
+    accepted.map((result) =>
+      result.id === "e" ? { id: "e", status: "REJECTED", error: { code: "PAYLOAD_TOO_LARGE", message: "" } } : result,
+    ),
+  );
+  await assert.rejects(
+    emitter.send(all[4]!),
+    (error) => error instanceof EventRefused && error.message === "event e: REJECTED: PAYLOAD_TOO_LARGE",
+  );
+});
+
+test("halves that are refused for a while are sent again together", async (t) => {
+  const later: Answerer = (response, ids) => results(response, [item(ids[0]!, "REJECTED", 2)], 207);
+  const { emitter, bodies, waited } = await made(t, [proxy, later, later]);
+  assert.deepEqual(
+    (await emitter.sendAll(events("a", "b"))).map(({ status }) => status),
+    ["ACCEPTED", "ACCEPTED"],
+  );
+  assert.deepEqual([bodies[3], waited], [bodies[0], [2000]]);
+});
+
+test("an event that cannot be read is a result", async (t) => {
+  const problem = { code: "MALFORMED_BODY", detail: "d", errors: [{ pointer: "/0", code: "X", message: "m" }] };
+  const malformed: Answerer = (response, ids, body) =>
+    ids.includes("b") ? response.writeHead(400).end(JSON.stringify(problem)) : accept(response, ids, body);
+  const { emitter } = await made(t, Array(100).fill(malformed));
+  const { code, detail: message, errors } = problem;
+  assert.deepEqual(await emitter.sendAll(events("a", "b", "c")), [
+    { id: "a", status: "ACCEPTED" },
+    { id: "b", status: "REJECTED", error: { code, message, errors } },
+    { id: "c", status: "ACCEPTED" },
+  ]);
+  const coded = await made(t, [fails(413)]);
+  assert.deepEqual((await coded.emitter.sendAll(events("a")))[0]!.error, { code: "ON_PURPOSE", message: "on purpose" });
+});
+
+test("another refusal of one event, or of a token, is an error of the call", async (t) => {
+  const failed = (status: number) => (error: unknown) =>
+    error instanceof EmitFailed && error.results[0] === null && (error.cause as ApiError).status === status;
+  for (const status of [400, 422]) {
+    const { emitter } = await made(t, [fails(status)]);
+    await assert.rejects(emitter.sendAll(events("a")), failed(status));
+  }
+  for (const [status, code] of [[400], [413], [400, "MALFORMED_BODY"]] as [number, string?][]) {
+    const state = await made(t, [], { credentials: { id: "i", secret: "s" } });
+    state.refuse = fails(status, {}, code);
+    await assert.rejects(state.emitter.sendAll(events("a")), failed(status));
+    assert.equal(state.bodies.length, 0);
+  }
+});
+
+test("an error in the second half keeps the results of the first", async (t) => {
+  const { emitter } = await made(t, [proxy, accept, fails(422)]);
+  await assert.rejects(emitter.sendAll(events("a", "b")), (error) => {
+    assert.ok(error instanceof EmitFailed);
+    assert.deepEqual(error.results, [{ id: "a", status: "ACCEPTED" }, null]);
+    return true;
+  });
 });
 
 test("arrays are bounded", () => {

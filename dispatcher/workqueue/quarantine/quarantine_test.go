@@ -78,7 +78,7 @@ func (q *bench) next() workqueue.Batch {
 	select {
 	case b := <-q.taken:
 		return b
-	case <-time.After(time.Minute):
+	case <-time.After(5 * time.Minute):
 		q.t.Fatal("nothing is begun")
 		return workqueue.Batch{}
 	}

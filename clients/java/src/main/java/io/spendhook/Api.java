@@ -141,7 +141,7 @@ final class Api {
       answer = http.send(authorized(request, token()), timeout, MAX_ANSWER);
     }
     if (answer.status() / 100 != 2) {
-      throw ApiException.of(answer, clock.instant());
+      throw ApiException.of(answer, clock.instant(), false);
     }
     return answer;
   }
@@ -181,11 +181,8 @@ final class Api {
             .POST(HttpRequest.BodyPublishers.ofString(form))
             .build();
     Http.Answer answer = http.send(request, TOKEN_TIMEOUT, 1 << 16);
-    if (answer.status() == 400) { // the fault of the credentials, not of an event
-      throw new NotSpendhookException("no token: " + ApiException.of(answer, now).getMessage(), null);
-    }
     if (answer.status() != 200) {
-      throw ApiException.of(answer, now);
+      throw ApiException.of(answer, now, true);
     }
     if (!(json(answer) instanceof Map<?, ?> members)
         || !(members.get("access_token") instanceof String access)

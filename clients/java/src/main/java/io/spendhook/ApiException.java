@@ -7,6 +7,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.time.ZonedDateTime;
 import java.time.format.DateTimeFormatter;
+import java.util.List;
 import java.util.Map;
 
 /** An error answer of Spendhook, or of a proxy before it. */
@@ -32,17 +33,25 @@ public class ApiException extends IOException {
   /** How long to wait. */
   private final Duration retryAfter;
 
-  private ApiException(int status, String code, String detail, String requestId, Duration retryAfter) {
-    super(status + " " + code + (detail.isEmpty() ? "" : ": " + detail));
+  private final transient List<Result.Field> fields;
+
+  /** Whether the token endpoint gave the answer. */
+  private final boolean ofToken;
+
+  private ApiException(
+      int status, String code, String detail, String requestId, Duration retryAfter, List<Result.Field> fields, boolean ofToken) {
+    super((ofToken ? "no token: " : "") + status + " " + code + (detail.isEmpty() ? "" : ": " + detail));
     this.status = status;
     this.code = code;
     this.detail = detail;
     this.requestId = requestId;
     this.retryAfter = retryAfter;
+    this.fields = fields;
+    this.ofToken = ofToken;
   }
 
   /** Reads an answer: a problem document (RFC 9457), or an error of the token endpoint (RFC 6749 section 5.2). */
-  static ApiException of(Http.Answer answer, Instant now) {
+  static ApiException of(Http.Answer answer, Instant now, boolean ofToken) {
     Map<?, ?> members = Map.of();
     try {
       members = Json.parse(answer.body()) instanceof Map<?, ?> map ? map : members;
@@ -53,10 +62,15 @@ public class ApiException extends IOException {
     String detail = text(members, "detail", text(members, "error_description", text(members, "title", "")));
     String requestId = text(members, "requestId", answer.headers().firstValue("X-Request-Id").orElse(""));
     Duration wait = answer.headers().firstValue("Retry-After").map(text -> retryAfter(text, now)).orElse(Duration.ZERO);
-    return new ApiException(answer.status(), code, detail, requestId, wait);
+    return new ApiException(answer.status(), code, detail, requestId, wait, Result.fields(members.get("errors")), ofToken);
   }
 
-  private static String text(Map<?, ?> members, String name, String otherwise) {
+  /** Reports whether the events of the request are the cause. Other refusals, such as one of a token, would meet any request. */
+  boolean blamesEvents() {
+    return !ofToken && (status == 413 || code.equals("MALFORMED_BODY"));
+  }
+
+  static String text(Map<?, ?> members, String name, String otherwise) {
     return members.get(name) instanceof String text ? text : otherwise;
   }
 
@@ -116,5 +130,14 @@ public class ApiException extends IOException {
    */
   public Duration retryAfter() {
     return retryAfter;
+  }
+
+  /**
+   * Returns the fields at fault.
+   *
+   * @return empty if the answer names none, or the exception was serialised
+   */
+  public List<Result.Field> fields() {
+    return fields == null ? List.of() : fields;
   }
 }

@@ -15,6 +15,7 @@ import java.util.Objects;
 import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 import java.util.function.DoubleSupplier;
+import java.util.stream.IntStream;
 import javax.net.ssl.SSLHandshakeException;
 import javax.net.ssl.SSLPeerUnverifiedException;
 
@@ -31,7 +32,6 @@ public final class Emitter {
   private static final long MIN_BACKOFF = 500; // ms
   private static final long MAX_BACKOFF = 30_000; // ms
   private static final Set<Integer> PASSING = Set.of(429, 502, 503, 504);
-  private static final Set<Integer> REFUSING = Set.of(400, 413, 422); // of one event: its own fault
 
   private final Api api;
   private final String company; // null: none
@@ -74,7 +74,8 @@ public final class Emitter {
   }
 
   /**
-   * Sends events, in arrays of at most 1,000 events and 4 MiB, one after the other.
+   * Sends events, in arrays of at most 1,000 events and 4 MiB, one after the other. An array that is too large for a proxy is
+   * divided. An event that is too large even alone, or that cannot be read (MALFORMED_BODY), is REJECTED, and the others go on.
    *
    * @param events the events
    * @return the result of each, in their order. Some may be CONFLICT or REJECTED, which does not affect the others
@@ -93,7 +94,7 @@ public final class Emitter {
       while (end < list.size() && end - start < MAX_EVENTS && (end == start || size + encoded.get(end).length + 1 <= MAX_BYTES)) {
         size += encoded.get(end++).length + 1;
       }
-      batch.send(start, end);
+      batch.send(IntStream.range(start, end).boxed().toList(), pause.nanos() + retryFor.toNanos());
       start = end;
     }
     return Arrays.asList(batch.results);
@@ -112,12 +113,7 @@ public final class Emitter {
     }
 
     /** Sends some events as an array until each has a result for good. */
-    void send(int start, int end) throws EmitException, InterruptedException {
-      long deadline = pause.nanos() + retryFor.toNanos();
-      List<Integer> places = new ArrayList<>();
-      for (int i = start; i < end; i++) {
-        places.add(i);
-      }
+    void send(List<Integer> places, long deadline) throws EmitException, InterruptedException {
       for (int attempt = 0; !places.isEmpty(); attempt++) {
         Duration asked = Duration.ZERO;
         IOException failure = null;
@@ -125,7 +121,8 @@ public final class Emitter {
           places = place(places, api.post(PATH, array(places), TIMEOUT));
           asked = longestWait(places);
         } catch (IOException e) {
-          if (refusesOne(places, e)) {
+          if (e instanceof ApiException answer && answer.blamesEvents()) {
+            divide(places, answer, deadline);
             return;
           }
           failure = e;
@@ -175,16 +172,18 @@ public final class Emitter {
       return places.stream().map(p -> results[p].error().retryAfter()).max(Duration::compareTo).orElse(Duration.ZERO);
     }
 
-    /** Makes an answer that refuses an array of one event, such as one that is too large, the result of the event. */
-    private boolean refusesOne(List<Integer> places, IOException e) {
-      if (places.size() != 1 || !(e instanceof ApiException answer) || !REFUSING.contains(answer.status())) {
-        return false;
+    /** Sends each half of a refused array. The refusal of one event is its result. */
+    private void divide(List<Integer> places, ApiException answer, long deadline) throws EmitException, InterruptedException {
+      int half = places.size() / 2;
+      if (half > 0) {
+        send(places.subList(0, half), deadline);
+        send(places.subList(half, places.size()), deadline);
+        return;
       }
       int place = places.get(0);
-      boolean large = answer.status() == 413 && answer.code().equals(ApiException.NO_CODE); // of a proxy
-      Result.Error error = new Result.Error(large ? "PAYLOAD_TOO_LARGE" : answer.code(), answer.detail(), List.of(), null);
+      String code = answer.code().equals(ApiException.NO_CODE) ? "PAYLOAD_TOO_LARGE" : answer.code(); // of a proxy
+      Result.Error error = new Result.Error(code, answer.detail(), answer.fields(), null);
       results[place] = new Result(events.get(place).id(), Result.Status.REJECTED, error);
-      return true;
     }
 
     private void waitFor(Duration asked, int attempt, long deadline, IOException failure)

@@ -212,7 +212,7 @@ public final class Inbox<T> {
   /**
    * Lets the next reading begin at the start of the feed. Events that are known are not worked on again. Who only reads the feed
    * needs it after an operator retried what was QUARANTINED, or a CANCELLED delivery was replayed: the feed has their bodies
-   * then.
+   * then. Call it again if a reading from the start was under way: that may have moved the cursor since.
    *
    * @throws InboxException if the store failed
    * @throws InterruptedException if the thread is interrupted
@@ -304,7 +304,7 @@ public final class Inbox<T> {
     }
   }
 
-  /** Stores a cursor, unless another one was stored while the page was read: a rewind would be undone. */
+  /** Stores a cursor, unless another one was stored while the page was read: only at the first page a rewind is undone. */
   private void moveCursor(String begin, String end) throws InboxException, InterruptedException {
     if (cursor().equals(begin)) { // in a transaction of its own, see below
       setCursor(end);
@@ -408,7 +408,8 @@ public final class Inbox<T> {
     }
 
     /**
-     * Sets what is called for each event that the feed names without a body. It is called again if a page is read again.
+     * Sets what is called for each event that the feed names without a body, also if the event was worked on before. It is called
+     * again if a page is read again.
      *
      * @param passed by default nothing is called; it must be safe for concurrent use. What it throws is treated like an error
      *     of the reading

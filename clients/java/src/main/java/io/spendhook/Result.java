@@ -66,15 +66,25 @@ public record Result(String id, Status status, Error error) {
   }
 
   private static Error error(Map<?, ?> members) {
+    Duration wait = members.get("retryAfter") instanceof BigDecimal s ? seconds(s.longValueExact()) : null;
+    return new Error((String) members.get("code"), (String) members.get("message"), fields(members.get("errors")), wait);
+  }
+
+  /** Reads the fields at fault; what is none is left out. */
+  static List<Field> fields(Object errors) {
     List<Field> fields = new ArrayList<>();
-    if (members.get("errors") instanceof List<?> list) {
+    if (errors instanceof List<?> list) {
       for (Object item : list) {
-        Map<?, ?> field = (Map<?, ?>) item;
-        fields.add(new Field((String) field.get("field"), (String) field.get("code"), (String) field.get("message")));
+        if (item instanceof Map<?, ?> field) {
+          fields.add(new Field(text(field, "field"), text(field, "code"), text(field, "message")));
+        }
       }
     }
-    Duration wait = members.get("retryAfter") instanceof BigDecimal s ? seconds(s.longValueExact()) : null;
-    return new Error((String) members.get("code"), (String) members.get("message"), List.copyOf(fields), wait);
+    return List.copyOf(fields);
+  }
+
+  private static String text(Map<?, ?> members, String name) {
+    return ApiException.text(members, name, null);
   }
 
   private static Duration seconds(long seconds) {

@@ -8,6 +8,7 @@ import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Collections;
 import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
@@ -127,15 +128,60 @@ final class EmitterTest {
   }
 
   static void makesTheRefusalOfOneItsResult() throws Exception {
-    try (TestServer server = new TestServer().answer(413, "{\"code\":\"BODY_TOO_LARGE\",\"detail\":\"large\"}")) {
-      Result result = emitter(server, new TestClock(0)).sendAll(events(1, "e")).get(0);
-      equal(new Result("e0", Result.Status.REJECTED, new Result.Error("BODY_TOO_LARGE", "large", List.of(), null)), result);
-      EmitException e = throwing(EmitException.class, () -> emitter(server, new TestClock(0)).sendAll(events(2, "e")));
-      equal(Arrays.asList(null, null), e.results());
+    String malformed = "{\"code\":\"MALFORMED_BODY\",\"detail\":\"no\",\"errors\":[7,{\"field\":\"/id\",\"code\":\"C\",\"message\":\"m\"}]}";
+    Map<String, Result.Error> cases = new LinkedHashMap<>();
+    cases.put("413 {\"code\":\"BODY_TOO_LARGE\",\"detail\":\"large\"}", new Result.Error("BODY_TOO_LARGE", "large", List.of(), null));
+    cases.put("413 <html>", new Result.Error("PAYLOAD_TOO_LARGE", "", List.of(), null)); // of a proxy
+    cases.put("400 " + malformed, new Result.Error("MALFORMED_BODY", "no", List.of(new Result.Field("/id", "C", "m")), null));
+    for (Map.Entry<String, Result.Error> c : cases.entrySet()) {
+      try (TestServer server = new TestServer().answer(Integer.parseInt(c.getKey().substring(0, 3)), c.getKey().substring(4))) {
+        List<Result> results = emitter(server, new TestClock(0)).sendAll(events(1, "e"));
+        equal(List.of(new Result("e0", Result.Status.REJECTED, c.getValue())), results);
+      }
     }
-    try (TestServer server = new TestServer().answer(413, "<html>")) { // of a proxy
-      Result.Error error = new Result.Error("PAYLOAD_TOO_LARGE", "", List.of(), null);
-      equal(new Result("e0", Result.Status.REJECTED, error), emitter(server, new TestClock(0)).sendAll(events(1, "e")).get(0));
+  }
+
+  static void blamesEventsForNothingElse() throws Exception {
+    for (int status : List.of(400, 422)) {
+      try (TestServer server = new TestServer().answer(status, "{\"code\":\"COMPANY_REQUIRED\"}")) {
+        EmitException e = throwing(EmitException.class, () -> emitter(server, new TestClock(0)).send(event("a")));
+        equal("COMPANY_REQUIRED", ((ApiException) e.getCause()).code());
+        equal(Arrays.asList((Result) null), e.results());
+      }
+    }
+    for (int status : List.of(400, 413)) { // of the token endpoint
+      try (TestServer server = new TestServer().answer(status, "{\"code\":\"MALFORMED_BODY\"}")) {
+        Emitter emitter = Emitter.builder().url(server.url()).credentials("id", "s").build();
+        EmitException e = throwing(EmitException.class, () -> emitter.send(event("a")));
+        equal("emit events: no token: " + status + " MALFORMED_BODY", e.getMessage());
+        equal(Arrays.asList((Result) null), e.results());
+        equal(1, server.received.size());
+      }
+    }
+  }
+
+  /** A proxy with a limit of 500 bytes, and of 2 events. */
+  static void dividesWhatIsTooLarge() throws Exception {
+    try (TestServer server = new TestServer()) {
+      server.answer(
+          request -> {
+            int count = request.split("PAYMENT_PAID", -1).length - 1;
+            return count > 2 || request.length() > 500 ? "" : results(Collections.nCopies(count, "ACCEPTED").toArray(new String[0]));
+          });
+      List<NewEvent> events = events(7, "e");
+      List<Result> results = emitter(server, new TestClock(0)).sendAll(events);
+      equal(List.of("e0", "e1", "e2", "e3", "e4", "e5", "e6"), results.stream().map(Result::id).toList());
+      equal(true, results.stream().allMatch(result -> result.status() == Result.Status.ACCEPTED));
+      List<String> accepted = List.of("[e0]", "[e1, e2]", "[e3, e4]", "[e5, e6]");
+      equal(accepted, server.received.stream().map(EmitterTest::ids).filter(accepted::contains).toList());
+
+      events.set(3, event("e3").withMetadata(Map.of("m", "x".repeat(500))));
+      results = emitter(server, new TestClock(0)).sendAll(events);
+      equal(List.of("e0", "e1", "e2", "e3", "e4", "e5", "e6"), results.stream().map(Result::id).toList());
+      equal(
+          "[ACCEPTED, ACCEPTED, ACCEPTED, REJECTED, ACCEPTED, ACCEPTED, ACCEPTED]",
+          results.stream().map(Result::status).toList().toString());
+      equal("PAYLOAD_TOO_LARGE", results.get(3).error().code());
     }
   }
 
