@@ -211,7 +211,7 @@ func (co *chaosCompany) emitBatch(from, count int) {
 	}
 	status, answer := co.call(co.t.Context(), http.MethodPost, "/api/v1/events", "["+strings.Join(items, ",")+"]", "")
 	if accepted := strings.Count(answer, `"ACCEPTED"`) + strings.Count(answer, `"DUPLICATE"`); accepted != count {
-		co.t.Errorf("events from %d on: %d %s", from, status, answer)
+		co.t.Fatalf("events from %d on: %d %s", from, status, answer)
 	}
 }
 
