@@ -84,7 +84,7 @@ func metric(tb testing.TB, d *running, name string) float64 {
 func (r *running) as(tb testing.TB, in installation, company uuid.UUID) *running {
 	tb.Helper()
 	minted := command(tb, "", "token", "--ttl", "24h", "--data-dir", in.dir, "--config", filepath.Join(in.dir, "config.yml"), "--company", company.String(),
-		"--scope", "events:read events:write subscribers:read subscribers:write deliveries:read")
+		"--scope", "events:read events:write subscribers:read subscribers:write deliveries:read deliveries:write")
 	minted.want(tb, exitOK, "ey", "")
 	return &running{api: r.api, admin: r.admin, token: strings.TrimSpace(minted.stdout)}
 }
