@@ -134,7 +134,7 @@ func TestAnOrderKeyThatFailsUnderKills(t *testing.T) {
 func TestBulkCancellationUnderKills(t *testing.T) {
 	co := startChaosCompany(t)
 	r := co.refuse(t, patiently, func(int) bool { return true })
-	const total = 2000
+	const total = 6000 // more than one step of the job
 	items := make([]string, 0, 100)
 	for n := range total {
 		items = append(items, fmt.Sprintf(`{"id":"evt_%d","event":"PAYMENT_%s","timestamp":%d}`, n, []string{"FAILED", "PAID"}[n%2], time.Now().UnixMilli()))
