@@ -127,9 +127,9 @@ func TestDoctor(t *testing.T) {
 	wantFound(t, found(t, exitFailure, args...), map[string]string{"configuration": findingProblem})
 
 	evicting := redistest.Start(t, redistest.Options{Args: []string{"--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru"}})
-	h.settings(t, "dev: true\nredis: "+evicting.URL()+"\nencryption: {key: '"+otherKey+"'}\n")
+	h.settings(t, "dev: true\nredis: "+unhurried(evicting.URL())+"\nencryption: {key: '"+otherKey+"'}\n")
 	wantFound(t, found(t, exitFailure, args...), map[string]string{"Redis": findingProblem, "replicas": findingWarning})
-	h.settings(t, "dev: true\nredis: "+server.URL()+"\nencryption: {key: '"+otherKey+"'}\n")
+	h.settings(t, "dev: true\nredis: "+unhurried(server.URL())+"\nencryption: {key: '"+otherKey+"'}\n")
 	wantFound(t, found(t, exitFailure, args...), map[string]string{"encryption keys": findingProblem})
 }
 
