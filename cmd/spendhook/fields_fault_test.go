@@ -84,13 +84,14 @@ func (co *chaosCompany) refuse(t *testing.T, settings string, refuses func(numbe
 	return r
 }
 
-// amid causes faults one after the other while do runs.
+// amid causes faults one after the other while do runs, and at least three.
 func (c *chaos) amid(do func()) {
 	ctx, end := context.WithCancel(c.t.Context())
 	var faults sync.WaitGroup
 	faults.Go(func() {
-		for pause.For(ctx, time.Second+rand.N(4*time.Second)) {
+		for n := 0; n < 3 || ctx.Err() == nil; n++ {
 			c.cause(rand.IntN(7)) //nolint:contextcheck // replicas outlive ctx
+			pause.For(ctx, time.Second+rand.N(4*time.Second))
 		}
 	})
 	do()
@@ -151,7 +152,6 @@ func TestBulkCancellationUnderKills(t *testing.T) {
 		if err := json.Unmarshal([]byte(answer), &job); err != nil || status != http.StatusAccepted {
 			t.Fatalf("cancel: %d %s", status, answer)
 		}
-		pause.For(t.Context(), 20*time.Second) // for faults
 	})
 	eventually(t, deliveryPatience, "the job ends", func() bool {
 		_, answer := co.call(t.Context(), http.MethodGet, "/api/v1/jobs/"+job.UUID.String(), "", "")
