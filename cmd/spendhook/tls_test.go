@@ -174,7 +174,7 @@ func TestMutualTLS(t *testing.T) {
 		t.Errorf("in clear: %d", status)
 	}
 
-	emit := append([]string{"event", "send", "--url", d.api, "--token-file", secretFile(t, d.token), "--event", "PAYMENT_PAID", "--retry-for", "0s"}, certs.clientFlags()...)
+	emit := append([]string{"event", "send", "--url", d.api, "--token-file", secretFile(t, d.token), "--event", "PAYMENT_PAID", "--retry-for", "5m"}, certs.clientFlags()...)
 	command(t, "", emit...).want(t, exitOK, "ACCEPTED", "")
 	command(t, "", emit[:len(emit)-6]...).want(t, exitFailure, "", "is not trusted: give its CA with --cacert")
 	command(t, "", emit[:len(emit)-2]...).want(t, exitUsage, "", "--cert and --key go together")
