@@ -24,6 +24,7 @@ package client
 import (
 	"cmp"
 	"errors"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -36,6 +37,8 @@ type Options struct {
 	// them before they expire. Set one of the two.
 	Token       string
 	Credentials *Credentials
+	// Insecure allows sending a token over plain http to another host than this one.
+	Insecure bool
 
 	// Transport carries the requests, with the client's certificate for instance; nil
 	// means http.DefaultTransport.
@@ -81,6 +84,9 @@ func newSender(server string, o Options) (*sender, string, error) {
 	if o.Token != "" && o.Credentials != nil {
 		return nil, "", errors.New("give a token or credentials, not both")
 	}
+	if (o.Token != "" || o.Credentials != nil) && base.Scheme == "http" && !o.Insecure && !loopback(base.Hostname()) {
+		return nil, "", errors.New("a token must not be sent over http to another host; begin the address with https://, or allow it with Insecure")
+	}
 	if o.Now == nil {
 		o.Now = time.Now //nolint:forbidigo // the nil default
 	}
@@ -108,4 +114,9 @@ func newSender(server string, o Options) (*sender, string, error) {
 		with.tokens = fixed(o.Token)
 	}
 	return &with, server, nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }

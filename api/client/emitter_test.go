@@ -191,27 +191,29 @@ func newEmitter(t *testing.T, transport http.RoundTripper) *client.Emitter {
 	return e
 }
 
-func TestNewEmitter(t *testing.T) {
+// A token goes over TLS, or to this host.
+func TestATokenIsNotSentInClear(t *testing.T) {
 	t.Parallel()
 	token := client.Options{Token: "t"}
 	for name, c := range map[string]struct {
 		url     string
-		options client.EmitterOptions
+		options client.Options
 		ok      bool
 	}{
-		"https":                    {"https://hooks.example.com", client.EmitterOptions{Options: token}, true},
-		"http":                     {"http://hooks.example.com", client.EmitterOptions{Options: token}, false},
-		"http with credentials":    {"http://192.0.2.1:8080", client.EmitterOptions{Options: client.Options{Credentials: &client.Credentials{ID: "i"}}}, false},
-		"http without a token":     {"http://hooks.example.com", client.EmitterOptions{}, true},
-		"http, insecure":           {"http://hooks.example.com", client.EmitterOptions{Options: token, Insecure: true}, true},
-		"http to localhost":        {"http://localhost:8080", client.EmitterOptions{Options: token}, true},
-		"http to 127.0.0.1":        {"http://127.0.0.1:8080", client.EmitterOptions{Options: token}, true},
-		"http to ::1":              {"http://[::1]:8080", client.EmitterOptions{Options: token}, true},
-		"http to a name like that": {"http://127.0.0.1.example.com", client.EmitterOptions{Options: token}, false},
-		"no URL":                   {"hooks.example.com", client.EmitterOptions{}, false},
+		"https":                    {"https://hooks.example.com", token, true},
+		"http":                     {"http://hooks.example.com", token, false},
+		"http with credentials":    {"http://192.0.2.1:8080", client.Options{Credentials: &client.Credentials{ID: "i"}}, false},
+		"http without a token":     {"http://hooks.example.com", client.Options{}, true},
+		"http, insecure":           {"http://hooks.example.com", client.Options{Token: "t", Insecure: true}, true},
+		"http to localhost":        {"http://localhost:8080", token, true},
+		"http to 127.0.0.1":        {"http://127.0.0.1:8080", token, true},
+		"http to ::1":              {"http://[::1]:8080", token, true},
+		"http to a name like that": {"http://127.0.0.1.example.com", token, false},
+		"no URL":                   {"hooks.example.com", client.Options{}, false},
 	} {
-		if _, err := client.NewEmitter(c.url, c.options); (err == nil) != c.ok {
-			t.Errorf("%s: %v", name, err)
+		_, emitterErr := client.NewEmitter(c.url, client.EmitterOptions{Options: c.options})
+		if _, err := client.New(c.url, c.options); (err == nil) != c.ok || (emitterErr == nil) != c.ok {
+			t.Errorf("%s: %v, %v", name, err, emitterErr)
 		}
 	}
 }

@@ -116,6 +116,13 @@ func (d *daemon) change(f func(*daemon)) {
 	f(d)
 }
 
+// reads is how many pages of the feed were asked for.
+func (d *daemon) reads() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.after)
+}
+
 func (d *daemon) serveKeys(w http.ResponseWriter, _ *http.Request) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

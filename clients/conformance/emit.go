@@ -253,7 +253,7 @@ func emitting() []testCase {
 		cases = append(cases, testCase{"emit: " + strconv.Itoa(status) + " ends it, with the results so far", func(r *run) {
 			events, ids := r.made(1500, "")
 			got := r.emit(events, http.StatusInternalServerError, accept, fails(status, "Location", r.daemon.url+"/elsewhere"))
-			if r.err == nil && len(got) < 1000 {
+			if r.err == nil && len(got) != len(ids) { // those that are not known have no status
 				r.failf("there are %d results", len(got))
 			}
 			r.statuses(got[:min(len(got), 1000)], ids[:1000], nil)

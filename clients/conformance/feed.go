@@ -123,12 +123,19 @@ func testGap(r *run) {
 		r.fail(errSkipped)
 		return
 	}
+	reads := r.daemon.reads()
 	p, err := r.startProgram(r.ctx, map[string]string{"FILL_GAPS": "1"})
 	if err != nil {
 		r.fail(err)
 		return
 	}
 	defer p.kill()
+	for deadline := r.o.Now().Add(patience); r.err == nil && r.daemon.reads() == reads; { // else the first reading finds the event
+		if r.o.Now().After(deadline) {
+			r.failf("the feed was not read at the start")
+		}
+		r.fail(wait(r.ctx, 50*time.Millisecond))
+	}
 	events := r.events(3)
 	for _, e := range []*event{events[0], events[2]} {
 		r.fail(r.until(r.ctx, func() *program { return p }, e, http.StatusNoContent))

@@ -101,8 +101,8 @@ class Program:
         try:
             results = self.emitter.send_all(map(outgoing, json.loads(body)))
         except EmitFailed as error:
-            known = filter(None, error.results)
-            return "500 Internal Server Error", {"error": str(error), "results": [*map(shown, known)]}
+            known = [result and shown(result) for result in error.results]
+            return "500 Internal Server Error", {"error": str(error), "results": known}
         return "200 OK", [*map(shown, results)]
 
 

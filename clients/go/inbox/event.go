@@ -14,7 +14,7 @@ type Event struct {
 	// ID is unique in the company. It is that of the header webhook-id.
 	ID          string
 	Type        string // such as PAYMENT_PAID
-	CompanyUUID string
+	CompanyUUID string // the subject of CloudEvents
 	Timestamp   time.Time
 	// Metadata is a JSON object, byte for byte, so that decimals keep all of their digits. Decode numbers with
 	// json.Decoder.UseNumber or into types of their own, not into float64.
@@ -40,7 +40,7 @@ func newEvent(id string, sequence int64, body []byte) *Event {
 		e.Metadata = metadata
 	}
 	if _, ok := members["specversion"]; ok { // CloudEvents
-		e.Type = text(members["type"])
+		e.Type, e.CompanyUUID = text(members["type"]), text(members["subject"])
 		e.Timestamp, _ = time.Parse(time.RFC3339, text(members["time"]))
 	}
 	return e

@@ -29,14 +29,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 )
 
-// maxBody is larger than the body of any delivery, in bytes.
-const maxBody = 1 << 20
+const (
+	// maxBody is larger than the body of any delivery, in bytes.
+	maxBody = 1 << 20
+	// refusedEvery is the least time between two reports of refused deliveries: anybody can send some.
+	refusedEvery = time.Minute
+)
 
 // Store keeps the ids of the events that were worked on, and the place in the feed. T is what Work gets to work with,
 // such as *sql.Tx. Implementations are safe for concurrent use, by several processes if they share the data.
@@ -64,16 +70,18 @@ type Options[T any] struct {
 	Verifier *Verifier
 	Store    Store[T]
 	// Work works on a new event, in the transaction in which its id is noted. If it fails or panics, the event is delivered
-	// again. It must be done within 15 seconds, and be safe for concurrent use.
+	// again, and the feed is not read beyond it, so that none is skipped: return nil to give up on an event whose work
+	// always fails. Work should end within 15 seconds, when the sender hangs up and ctx of a delivery ends; nothing else
+	// bounds it. It must be safe for concurrent use.
 	Work func(ctx context.Context, e *Event, tx T) error
 	// Feed is what CatchUp, FillGaps and Follow read; nil: nothing.
 	Feed *Feed
 	// Origin is the host name of the daemon, as WebHook-Request-Origin has it: that of its public_url. A receiver of the
 	// format cloudevents agrees to deliveries from there. "": it agrees to none, because the handshake is not signed.
 	Origin string
-	// Failed is called with the reason of each answer 500 or 503, and of each pause of FillGaps and Follow; and for each page
-	// of the feed with the number of events since the last reading that the daemon no longer keeps. nil: not called. It must
-	// be safe for concurrent use.
+	// Failed is called with the reason of each answer 500 or 503, of an answer 401 once a minute at most, and of each pause of
+	// FillGaps and Follow; and for each page of the feed with the number of events since the last reading that the daemon no
+	// longer keeps. nil: slog.Default gets a warning. It must be safe for concurrent use.
 	Failed func(error)
 	// Passed is called for each event of the feed that is passed over because it has no body. It may be called again for
 	// one event, when a page is read again. A panic is an error of the reading. nil: not called. It must be safe for
@@ -86,6 +94,9 @@ type Inbox[T any] struct {
 	o     Options[T]
 	chain *chain
 
+	refusedMu sync.Mutex
+	refusedAt time.Time // when a refused delivery was last reported
+
 	backoff              func(failures int) time.Duration // after an error; tests replace these
 	lateness, checkEvery time.Duration
 }
@@ -96,7 +107,7 @@ func New[T any](o Options[T]) (*Inbox[T], error) {
 		return nil, errors.New("an inbox needs a verifier, a store and the work")
 	}
 	if o.Failed == nil {
-		o.Failed = func(error) {}
+		o.Failed = func(err error) { slog.Warn("spendhook inbox", "error", err) } //nolint:sloglint // the nil default
 	}
 	if o.Passed == nil {
 		o.Passed = func(Passed) {}
@@ -147,6 +158,7 @@ func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, 
 		return http.StatusServiceUnavailable, "the keys cannot be read now"
 	}
 	if err != nil {
+		i.refused(err)
 		return http.StatusUnauthorized, "the signature is not valid"
 	}
 	e := newEvent(r.Header.Get(headerID), numberOf(r.Header, headerSequence), body)
@@ -165,6 +177,20 @@ func (i *Inbox[T]) receive(w http.ResponseWriter, r *http.Request) (status int, 
 		i.chain.delivered(e.Sequence, numberOf(r.Header, headerPrevious))
 	}
 	return http.StatusNoContent, ""
+}
+
+// refused reports why a delivery was refused: of a wrong secret only the sender would learn.
+func (i *Inbox[T]) refused(err error) {
+	now := i.o.Verifier.now()
+	i.refusedMu.Lock()
+	due := now.Sub(i.refusedAt).Abs() >= refusedEvery // the clock may have been set back
+	if due {
+		i.refusedAt = now
+	}
+	i.refusedMu.Unlock()
+	if due {
+		i.o.Failed(fmt.Errorf("a delivery was refused: %w; check the signing secret", err))
+	}
 }
 
 // once works on an event unless it is known. A panic is an error, after the store has undone the transaction.

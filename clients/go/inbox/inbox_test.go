@@ -7,9 +7,11 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"errors"
+	"log"
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +27,7 @@ var (
 // box is an inbox in memory, and what it worked on.
 type box struct {
 	*Inbox[any]
+	now    time.Time
 	worked []*Event
 	fails  int // how often the work is still to fail
 	failed []error
@@ -32,13 +35,13 @@ type box struct {
 
 func newBox(t *testing.T, store Store[any], feed *Feed) *box {
 	t.Helper()
+	b := &box{now: time.Unix(1795167000, 0)}
 	v, err := NewVerifier(VerifierOptions{
-		Secrets: []string{base64.StdEncoding.EncodeToString(testKey)}, Now: func() time.Time { return time.Unix(1795167000, 0) },
+		Secrets: []string{base64.StdEncoding.EncodeToString(testKey)}, Now: func() time.Time { return b.now },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &box{}
 	b.Inbox, err = New(Options[any]{Verifier: v, Store: store, Feed: feed, Work: b.work, Failed: func(err error) { b.failed = append(b.failed, err) }})
 	if err != nil {
 		t.Fatal(err)
@@ -76,6 +79,13 @@ func (b *box) deliverAfter(t *testing.T, id, body, number, previous string) *htt
 	return w
 }
 
+func (b *box) deliverUnsigned(t *testing.T, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	w := httptest.NewRecorder()
+	b.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks", strings.NewReader(body)))
+	return w
+}
+
 func TestInbox(t *testing.T) {
 	t.Parallel()
 	b := newBox(t, &MemoryStore[any]{}, nil)
@@ -95,10 +105,8 @@ func TestInbox(t *testing.T) {
 	want("a challenge", b.deliver(t, "challenge-1", `{"event":"SUBSCRIBER_CHALLENGE","metadata":{"challenge":"abc"}}`), 200, "abc")
 	want("1 MiB", b.deliver(t, "pay-3", strings.Repeat(" ", 1<<20)), 204, "")
 	want("more than 1 MiB", b.deliver(t, "pay-4", strings.Repeat(" ", 1<<20+1)), 413, "too large")
-	unsigned := httptest.NewRecorder()
-	b.ServeHTTP(unsigned, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/hooks", strings.NewReader(full)))
-	want("no signature", unsigned, 401, "not valid")
-	if len(b.worked) != 3 || len(b.failed) != 2 || !errors.Is(b.failed[0], errWork) {
+	want("no signature", b.deliverUnsigned(t, full), 401, "not valid")
+	if len(b.worked) != 3 || len(b.failed) != 3 || !errors.Is(b.failed[0], errWork) {
 		t.Fatalf("worked on %d, failed %v", len(b.worked), b.failed)
 	}
 	e := b.worked[0]
@@ -108,6 +116,43 @@ func TestInbox(t *testing.T) {
 	}
 	if e := b.worked[1]; e.ID != "pay-2" || e.Type != "" || e.Metadata != nil || string(e.Body) != "no JSON" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// A wrong secret is noticed, and strangers cannot fill the log.
+func TestRefusedDeliveriesAreReportedOnceAMinute(t *testing.T) {
+	t.Parallel()
+	b := newBox(t, &MemoryStore[any]{}, nil)
+	for n, c := range []struct {
+		later time.Duration
+		want  int
+	}{{0, 1}, {59 * time.Second, 1}, {time.Second, 2}, {59 * time.Second, 2}, {-time.Hour, 3}} {
+		b.now = b.now.Add(c.later)
+		if w := b.deliverUnsigned(t, "{}"); w.Code != http.StatusUnauthorized || len(b.failed) != c.want {
+			t.Fatalf("case %d: %d, reported %v", n, w.Code, b.failed)
+		}
+	}
+	want := "a delivery was refused: the message has no valid signature: webhook-id is missing; check the signing secret"
+	if err := b.failed[0]; err.Error() != want || !errors.Is(err, ErrInvalidMessage) {
+		t.Error(err)
+	}
+}
+
+// Without Failed, errors go to the default logger of slog, which writes to that of log.
+func TestErrorsAreLogged(t *testing.T) {
+	var written bytes.Buffer
+	log.SetOutput(&written)
+	defer log.SetOutput(os.Stderr)
+	b := newBox(t, &MemoryStore[any]{}, nil)
+	o := b.o
+	o.Failed = nil
+	box, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box.Follow(t.Context())
+	if text := written.String(); !strings.Contains(text, `WARN spendhook inbox error="follow the feed: the inbox has no feed"`) {
+		t.Errorf("%q", text)
 	}
 }
 
@@ -212,6 +257,9 @@ func testStore[T any](t *testing.T, s Store[T]) {
 			if added, err = tx.Add(ctx, id, 1); err != nil {
 				return err
 			}
+			if again, err := tx.Add(ctx, id, 1); again || err != nil {
+				t.Errorf("a second time in one transaction: %t, %v", again, err)
+			}
 			if err := tx.SetCursor(ctx, "7-x"); err != nil {
 				return err
 			}
@@ -254,9 +302,9 @@ func testStore[T any](t *testing.T, s Store[T]) {
 func TestEvents(t *testing.T) {
 	t.Parallel()
 	for body, want := range map[string]Event{
-		`{"event":"A","companyUuid":"c","timestamp":"2026-11-20T09:30:00Z","url":"x"}`:               {Type: "A", CompanyUUID: "c", Timestamp: time.Unix(1795167000, 0)},
-		`{"specversion":"1.0","type":"A","time":"2026-11-20T09:30:00Z","data":{"n":1},"id":"other"}`: {Type: "A", Timestamp: time.Unix(1795167000, 0)},
-		`{"event":5,"metadata":[],"timestamp":{},"companyUuid":null}`:                                {},
+		`{"event":"A","companyUuid":"c","timestamp":"2026-11-20T09:30:00Z","url":"x"}`:                             {Type: "A", CompanyUUID: "c", Timestamp: time.Unix(1795167000, 0)},
+		`{"specversion":"1.0","type":"A","subject":"c","time":"2026-11-20T09:30:00Z","data":{"n":1},"id":"other"}`: {Type: "A", CompanyUUID: "c", Timestamp: time.Unix(1795167000, 0)},
+		`{"event":5,"metadata":[],"timestamp":{},"companyUuid":null}`:                                              {},
 		`{"Event":"A","EVENT":"B"}`: {},
 		`[]`:                        {}, `null`: {}, ``: {}, "\xff": {},
 	} {

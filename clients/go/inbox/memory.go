@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
@@ -40,7 +41,7 @@ type memoryTransaction struct {
 }
 
 func (tx *memoryTransaction) Add(_ context.Context, id string, _ int64) (bool, error) {
-	if tx.ids[id] {
+	if tx.ids[id] || slices.Contains(tx.added, id) {
 		return false, nil
 	}
 	tx.added = append(tx.added, id)

@@ -45,6 +45,31 @@ func TestPostgreSQL(t *testing.T) {
 	testSQL(t, func() *SQLStore { return openSQL(t, "pgx", pgtest.New(t)) })
 }
 
+// PostgreSQL undoes a transaction in which a statement failed, also if the work says that it has not failed.
+func TestWorkThatIgnoresAnErrorOfPostgreSQL(t *testing.T) {
+	t.Parallel()
+	fails := true
+	box, err := New(Options[*sql.Tx]{
+		Verifier: &Verifier{}, Store: openSQL(t, "pgx", pgtest.New(t)),
+		Work: func(ctx context.Context, _ *Event, tx *sql.Tx) error {
+			if fails {
+				_, _ = tx.ExecContext(ctx, "UPDATE no_such_table SET paid = TRUE")
+			}
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if worked, err := box.once(t.Context(), &Event{ID: "evt_1"}); worked || err == nil {
+		t.Errorf("the work ignores an error: %t, %v", worked, err)
+	}
+	fails = false
+	if worked, err := box.once(t.Context(), &Event{ID: "evt_1"}); !worked || err != nil {
+		t.Errorf("again: %t, %v", worked, err)
+	}
+}
+
 func testSQL(t *testing.T, open func() *SQLStore) {
 	t.Helper()
 	testStore(t, open())

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,8 +49,8 @@ type VerifierOptions struct {
 	// KeysURL is …/.well-known/webhook-keys/{companyUuid} of the daemon. With Origin it demands an HTTP message
 	// signature (RFC 9421), without Origin a v1a signature of Standard Webhooks, by one of the keys there.
 	KeysURL string
-	// Origin is the start of the callback URL, up to what the request line has, such as https://hooks.example.com. It
-	// is not taken from the Host header: a message to another receiver could be sent on with that.
+	// Origin is the start of the callback URL, up to what the request line has, such as https://hooks.example.com, in ASCII
+	// and without a slash at its end. It is not taken from the Host header: a message to another receiver could be sent on with that.
 	Origin string
 	// Tolerance is how far webhook-timestamp may be off, for signatures of Standard Webhooks; 0: 5 minutes. HTTP message
 	// signatures say themselves how long they are valid.
@@ -93,8 +94,14 @@ func NewVerifier(o VerifierOptions) (*Verifier, error) {
 		}
 		v.secrets = append(v.secrets, key)
 	}
+	if o.KeysURL != "" && !isURL(o.KeysURL) {
+		return nil, errors.New("the address of the published keys is not an http or https URL")
+	}
 	switch {
 	case o.KeysURL != "" && o.Origin != "":
+		if !isOrigin(o.Origin) { // no message would be valid
+			return nil, errors.New("the origin must be like https://hooks.example.com, without a slash at its end")
+		}
 		v.messages = &client.MessageVerifier{KeysURL: o.KeysURL, Origin: o.Origin, Client: o.Client, Now: v.now}
 	case o.Origin != "":
 		return nil, errors.New("an origin needs the address of the published keys")
@@ -102,6 +109,17 @@ func NewVerifier(o VerifierOptions) (*Verifier, error) {
 		v.keysURL = o.KeysURL
 	}
 	return v, nil
+}
+
+func isURL(text string) bool {
+	u, err := url.Parse(text)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Hostname() != ""
+}
+
+// isOrigin reports whether the URL of a request line can continue a text.
+func isOrigin(text string) bool {
+	notVisible := func(c rune) bool { return c <= ' ' || c > '~' }
+	return isURL(text) && !strings.ContainsAny(text, "?#@") && !strings.ContainsFunc(text, notVisible) && !strings.HasSuffix(text, "/")
 }
 
 // Verify returns nil if each demanded signature of the request is valid. body is all of the request's body. An error is

@@ -84,6 +84,7 @@ func publish(t *testing.T, keys func() string) (url string) {
 func TestNewVerifier(t *testing.T) {
 	t.Parallel()
 	long := base64.StdEncoding.EncodeToString(make([]byte, 24))
+	const keys = "https://spendhook.example.com/.well-known/webhook-keys/c"
 	for name, o := range map[string]VerifierOptions{
 		"nothing":                 {},
 		"an empty secret":         {Secrets: []string{""}},
@@ -96,8 +97,34 @@ func TestNewVerifier(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if _, err := NewVerifier(VerifierOptions{Secrets: []string{long}}); err != nil {
-		t.Error(err)
+	for _, origin := range []string{
+		"hooks.example.com", "hooks.example.com:443", "//hooks.example.com", "https:hooks.example.com", "https://", "https://:443",
+		"ftp://hooks.example.com", "https://hooks.example.com/", "https://hooks.example.com/a/", "https://hooks.example.com?",
+		"https://hooks.example.com?a=1", "https://hooks.example.com#", "https://hooks.example.com#a", "https://user@hooks.example.com",
+		"https://hooks.exämple.com", "https://hooks.example.com/ä", "https://hooks.example.com/a b", " https://hooks.example.com", "https://hooks.example.com:x",
+	} {
+		if _, err := NewVerifier(VerifierOptions{KeysURL: keys, Origin: origin}); err == nil {
+			t.Errorf("origin %q: no error", origin)
+		}
+	}
+	for _, url := range []string{"spendhook.example.com/keys", "/keys", "https://", "https:///keys", "ftp://spendhook.example.com/keys", "https://a b/keys"} {
+		for _, origin := range []string{"", "https://hooks.example.com"} {
+			if _, err := NewVerifier(VerifierOptions{KeysURL: url, Origin: origin}); err == nil {
+				t.Errorf("keys at %q: no error", url)
+			}
+		}
+	}
+	for name, o := range map[string]VerifierOptions{
+		"a secret":              {Secrets: []string{long}},
+		"keys":                  {KeysURL: keys},
+		"an origin":             {KeysURL: keys, Origin: "https://hooks.example.com"},
+		"an origin with a port": {KeysURL: keys, Origin: "HTTP://127.0.0.1:3000"},
+		"an origin of IPv6":     {KeysURL: keys, Origin: "http://[::1]:3000"},
+		"an origin with a path": {KeysURL: keys, Origin: "https://hooks.example.com/from/proxy"},
+	} {
+		if _, err := NewVerifier(o); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

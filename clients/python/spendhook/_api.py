@@ -23,8 +23,8 @@ _MAX_TOKEN_ANSWER = 64 << 10
 
 @dataclass(frozen=True)
 class Credentials:
-    """An OAuth client, which gets access tokens (RFC 6749, 4.4). `scope` selects some of its scopes, separated by
-    spaces; None: all.
+    """An OAuth client, its id and its client secret, which gets access tokens (RFC 6749, 4.4). `scope` selects some of its
+    scopes, separated by spaces; None: all.
     """
 
     id: str

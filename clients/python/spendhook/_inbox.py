@@ -25,6 +25,7 @@ _FOLLOW_WAIT = 20  # seconds for which one request waits for an event
 _MAX_PAUSE = 60.0
 _LATENESS = 5.0  # seconds for which a delivery may come after the next one
 _CHECK_EVERY = 600  # seconds; after the last event, no delivery says that it is missing
+_REFUSALS_EVERY = 60.0  # seconds; anybody can send requests that are refused
 _log = logging.getLogger("spendhook")
 
 
@@ -58,8 +59,9 @@ class Inbox(Generic[T]):
     `work(event, transaction)` works on an event. It runs in the transaction in which the store notes the id, so a
     repeat, a crash, or the feed, which has all events, changes the database once. `transaction` is what the store
     gives: a cursor of the database for `SqlStore`. If the work raises, nothing is kept, and the event is delivered
-    again. Other effects, such as a mail, may then be repeated. Work must be done within 15 seconds, and be safe for
-    concurrent use.
+    again. Other effects, such as a mail, may then be repeated. It must be safe for concurrent use, and should end within
+    some 15 seconds, after which Spendhook delivers again: nothing here bounds it. An event whose work always raises stops
+    the reading of the feed there, since none is skipped; to give up on an event, `work` returns without raising.
 
     `passed` is called for each event that the feed names without a body, also if the inbox worked on the event before,
     and perhaps again when a page is read again. It must be safe for concurrent use. What it raises is an error of the
@@ -69,7 +71,8 @@ class Inbox(Generic[T]):
     format "cloudevents" agrees to deliveries from there. Without it, it agrees to none, because the handshake is not
     signed.
 
-    Failures are logged by the logger "spendhook", without the content of events.
+    Failures are logged by the logger "spendhook", without the content of events. Without a handler, Python writes them to
+    stderr. Refused deliveries are a warning, at most once a minute: with a wrong signing secret, all are refused.
     """
 
     def __init__(
@@ -89,6 +92,9 @@ class Inbox(Generic[T]):
         self._passed = passed
         self._origin = origin
         self._chain = Chain()
+        self._clock: Callable[[], float] = time.monotonic
+        self._refusals = threading.Lock()
+        self._quiet_until = 0.0
 
     def handle(self, request: Request) -> Response:
         """Answers a delivery; it raises nothing.
@@ -105,7 +111,7 @@ class Inbox(Generic[T]):
         try:
             self._verifier.verify(request)
         except InvalidMessage as error:
-            _log.info("a delivery is not valid: %s", error)
+            self._report(error)
             return Response(401, "the signature is not valid")
         except KeysUnavailable as error:
             _log.warning("a delivery cannot be verified: %s", error)
@@ -123,6 +129,15 @@ class Inbox(Generic[T]):
         if added:
             self._chain.delivered(event.sequence, number_of(request.header("webhook-previous")))
         return Response(204)
+
+    def _report(self, refusal: InvalidMessage) -> None:
+        """Warns of a refused delivery, unless there was a warning within the last minute."""
+        with self._refusals:
+            now = self._clock()
+            if now < self._quiet_until:
+                return
+            self._quiet_until = now + _REFUSALS_EVERY
+        _log.warning("a delivery was refused: %s; check the signing secret", refusal)
 
     def _handshake(self, request: Request) -> Response:
         """Agrees to deliveries if the daemon asks for that (CloudEvents, HTTP 1.1 Web Hooks for Event Delivery, 4)."""

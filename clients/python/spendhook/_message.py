@@ -91,7 +91,7 @@ def read_event(id: str, sequence: int | None, body: bytes) -> Event:
         id=id,
         body=body,
         type=_text(members.get("type" if cloud_event else "event")),
-        company_uuid=_text(members.get("companyUuid")),
+        company_uuid=_text(members.get("subject" if cloud_event else "companyUuid")),
         timestamp=_time(members.get("time" if cloud_event else "timestamp")),
         metadata=metadata if isinstance(metadata, dict) else None,
         sequence=sequence,

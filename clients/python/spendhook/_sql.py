@@ -41,7 +41,8 @@ class SqlStore:
     connection in the mode autocommit is refused by a ValueError. `paramstyle` is that of the driver's module. `begin`
     is a statement that begins a transaction, if the driver does not do that itself. For SQLite use `SqlStore.sqlite`.
 
-    The work gets a cursor of the connection. It must not commit or roll back.
+    The work gets a cursor of the connection. It must not commit or roll back. In PostgreSQL a statement that fails undoes
+    the transaction: if the work catches its error without going back to a savepoint, the transaction raises at its end.
 
     `name` is that of the inbox, of at most 100 characters. Inboxes of several subscribers in one database need names
     of their own; two processes of one inbox have the same name. `now` is the clock, in unix seconds.
@@ -122,8 +123,13 @@ class SqlStore:
             if _commits_by_itself(connection):  # the id would be kept although the work fails
                 raise ValueError("the connection of the store is in the mode autocommit")
             yield _SqlTransaction(self, cursor)
-            if getattr(connection, "in_transaction", True) is False:  # only sqlite3 knows
+            in_transaction = getattr(connection, "in_transaction", None)  # only sqlite3 knows
+            if in_transaction is False:
                 raise RuntimeError("the work has ended the transaction of the inbox")
+            if in_transaction is not True:
+                # If the work has caught the error of a statement, PostgreSQL rolls back instead of committing, and the
+                # driver does not say so. Until then it refuses each statement.
+                connection.cursor().execute("SELECT 1")
             connection.commit()
         except BaseException:
             with suppress(Exception):  # the error that was first counts

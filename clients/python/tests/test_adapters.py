@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import io
-import logging
 import threading
 import unittest
 from collections.abc import Callable, Iterable
@@ -99,7 +98,6 @@ class AdapterTests:
 
 class AdapterTest(unittest.TestCase):
     def setUp(self) -> None:
-        logging.getLogger("spendhook").propagate = False
         self.inbox = Recording()
 
 

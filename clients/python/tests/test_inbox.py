@@ -74,8 +74,6 @@ class Daemon:
 
 class InboxTest(unittest.TestCase):
     def setUp(self) -> None:
-        logging.getLogger("spendhook").addHandler(logging.NullHandler())
-        logging.getLogger("spendhook").propagate = False
         self.daemon = Daemon()
         self.addCleanup(self.daemon.server.close)
         folder = tempfile.TemporaryDirectory()
@@ -148,6 +146,19 @@ class InboxTest(unittest.TestCase):
         self.assertEqual(self.inbox.handle(delivery("b", b" " * MAX_BODY)).status, 204)
         self.assertEqual(self.worked(), ["b"])
 
+    def test_refusals_are_reported_once_a_minute(self) -> None:
+        clock = Clock(0)
+        self.inbox._clock = clock
+        good = delivery("a")
+        forged = Request("POST", "/", good.headers, good.body + b" ")
+        with self.assertLogs("spendhook", logging.WARNING) as logs:
+            for at, reported in ((0, 1), (59.9, 1), (60, 2), (119.9, 2), (3600, 3)):
+                clock.now = at
+                self.assertEqual(self.inbox.handle(forged).status, 401)
+                self.assertEqual(len(logs.output), reported, at)
+        warning = "WARNING:spendhook:a delivery was refused: no v1 signature is valid; check the signing secret"
+        self.assertEqual(logs.output, [warning] * 3)
+
     def test_what_the_verifier_and_the_store_raise(self) -> None:
         class Failing:
             def __init__(self, error: Exception) -> None:
@@ -218,11 +229,11 @@ class InboxTest(unittest.TestCase):
         self.inbox.handle(
             delivery("a", b'{"id":"other","event":"A","companyUuid":"c","timestamp":"2026-11-20T09:30:00Z"}')
         )
-        cloud = b'{"specversion":"1.0","id":"x","type":"B","time":"2026-11-20T09:30:00.5Z","data":{"n":1}}'
+        cloud = b'{"specversion":"1.0","id":"x","type":"B","subject":"d","time":"2026-11-20T09:30:00.5Z","data":{}}'
         self.inbox.handle(delivery("b", cloud))
         self.assertEqual(
-            [(e.id, e.type, e.metadata, e.timestamp is None) for e in self.seen],
-            [("a", "A", None, False), ("b", "B", None, False)],
+            [(e.id, e.type, e.company_uuid, e.metadata, e.timestamp is None) for e in self.seen],
+            [("a", "A", "c", None, False), ("b", "B", "d", None, False)],
         )
 
     def test_odd_sequences_are_unknown(self) -> None:

@@ -21,7 +21,7 @@ class ReadmeTest(unittest.TestCase):
         names |= set(re.findall(r"\b[a-z]+_(?:app|view)\b", text))
         self.assertEqual(len(trees), 3)
         used = {name for name in names if name[:1].isupper() or "_" in name} - {
-            "Decimal", "Server", "ThreadingMixIn", "WSGIServer", "daemon_threads", "make_server", "paid_at",
+            "Decimal", "Server", "ThreadingMixIn", "WSGIServer", "client_id", "client_secret", "daemon_threads", "make_server", "paid_at",
         }
         self.assertEqual(used - set(spendhook.__all__), set())
 

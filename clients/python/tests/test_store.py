@@ -8,13 +8,14 @@ import tempfile
 import threading
 import unittest
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from spendhook import MemoryStore, SqlStore
+from spendhook import Event, Inbox, MemoryStore, SqlStore, Verifier
 from spendhook._sql import _Statements
-from support import Clock, needs
+from support import SECRET, Clock, delivery, needs
 
 # A connection string of a database that the tests may change.
 POSTGRES = os.environ.get("SPENDHOOK_POSTGRES", "")
@@ -198,6 +199,9 @@ class Connection:
     def cursor(self) -> Any:
         return self
 
+    def execute(self, statement: str) -> None:
+        self.calls.append(statement)
+
     def commit(self) -> None:
         self.calls.append("commit")
 
@@ -220,7 +224,7 @@ class AutocommitTest(unittest.TestCase):
         connection = Connection(False)
         with SqlStore(lambda: connection, paramstyle="pyformat").transaction():
             pass
-        self.assertEqual(connection.calls, ["commit", "close"])
+        self.assertEqual(connection.calls, ["SELECT 1", "commit", "close"])
 
 
 @needs("psycopg2")
@@ -253,6 +257,26 @@ class PostgresTest(SqlTests, unittest.TestCase):
         store = SqlStore(connect, paramstyle="pyformat")
         with self.assertRaisesRegex(ValueError, "autocommit"), store.transaction():
             self.fail("the work runs")
+
+    def test_a_transaction_that_a_caught_error_has_undone_is_an_error(self) -> None:
+        import psycopg2
+
+        verifier, broken = Verifier(secrets=[SECRET], now=Clock()), [True, False]
+
+        def work(event: Event, cursor: Any) -> None:
+            cursor.execute("SAVEPOINT before")
+            with suppress(psycopg2.Error):
+                cursor.execute("SELECT 1/0")
+            if not broken.pop(0):
+                cursor.execute("ROLLBACK TO before")
+
+        inbox = Inbox(verifier=verifier, store=self.store, work=work)
+        with self.assertLogs("spendhook") as logs:
+            self.assertEqual(inbox.handle(delivery("a")).status, 500)
+        self.assertIn("transaction is aborted", logs.output[0])
+        self.assertEqual(inbox.handle(delivery("a")).status, 204)
+        with self.store.transaction() as transaction:
+            self.assertFalse(transaction.add("a", 1))
 
 
 class StatementsTest(unittest.TestCase):

@@ -4,7 +4,7 @@ import { asObject, asString, parseJson } from "./encoding.js";
 import { ApiError, ConnectionFailed, type FieldProblem } from "./errors.js";
 import { call, type Answer, type Call, type TlsOptions } from "./http.js";
 
-/** The id and the secret of an OAuth client. */
+/** The id and the client secret of an OAuth client. */
 export interface Credentials {
   id: string;
   secret: string;

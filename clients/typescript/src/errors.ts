@@ -13,8 +13,8 @@ export class KeysUnavailable extends Error {
 
 /** What is wrong with one field of a request. */
 export interface FieldProblem {
-  /** Where the field is, as a JSON pointer. */
-  pointer?: string;
+  /** A JSON pointer into the body, or into the parameters: /events/0, /size; "" for the body as a whole. */
+  field?: string;
   /** A stable code. */
   code?: string;
   /** A text for people. */

@@ -6,7 +6,7 @@ export interface WebhookEvent {
   id: string;
   /** Such as PAYMENT_PAID. */
   type: string | null;
-  /** The company; null in the format "cloudevents". */
+  /** The company. */
   companyUuid: string | null;
   /** When the event happened. */
   timestamp: Date | null;
@@ -30,7 +30,7 @@ export function readEvent(id: string, sequence: number | null, body: Buffer): We
   return {
     id,
     type: asString(members[cloud ? "type" : "event"]),
-    companyUuid: asString(members["companyUuid"]),
+    companyUuid: asString(members[cloud ? "subject" : "companyUuid"]),
     timestamp: dateOf(members[cloud ? "time" : "timestamp"]),
     ...(metadata && { metadata }),
     sequence,

@@ -14,7 +14,9 @@ export interface InboxOptions<T> {
   store: Store<T>;
   /**
    * Works on a new event, in the transaction in which its id is noted. If it throws, or its promise is rejected, nothing is
-   * kept, and the event is delivered again. It must be done within 15 seconds.
+   * kept, and the event is delivered again. An event whose work always fails stops each reading of the feed there, since none
+   * is skipped: to give up on an event, return without an error. The work should end within 15 seconds: nothing bounds it, but
+   * then Spendhook gives up on the attempt and repeats it.
    */
   work: (event: WebhookEvent, transaction: T) => unknown;
   /** What catchUp, fillGaps and follow read. */
@@ -25,8 +27,9 @@ export interface InboxOptions<T> {
    */
   origin?: string | undefined;
   /**
-   * Called with the reason of each answer 500 or 503, and of each pause of fillGaps and follow, and when the daemon no longer
-   * keeps events since the last reading of the feed. Without it they are not reported.
+   * Called with the reason of each answer 500 or 503, at most once a minute with that of an answer 401, with the reason of
+   * each pause of fillGaps and follow, and when the daemon no longer keeps events since the last reading of the feed. By
+   * default it is console.error.
    */
   failed?: (error: Error) => void;
   /**
@@ -61,6 +64,7 @@ export interface Progress {
 const followWait = 20; // seconds for which one request waits for an event
 const maxPause = 60; // seconds
 const lateness = 5_000; // ms for which a delivery may come after the next one
+const refusalEvery = 60_000; // ms between two reports of refused deliveries: anybody can send them
 const checkEvery = 600_000; // ms; after the last event, no delivery says that it is missing
 
 /**
@@ -73,6 +77,7 @@ const checkEvery = 600_000; // ms; after the last event, no delivery says that i
 export class Inbox<T> {
   readonly #options: InboxOptions<T>;
   readonly #chain = new Chain(lateness);
+  #refusalReported = -Infinity; // when
 
   constructor(options: InboxOptions<T>) {
     this.#options = options;
@@ -90,7 +95,10 @@ export class Inbox<T> {
     try {
       await this.#options.verifier.verify(request);
     } catch (error) {
-      if (error instanceof InvalidMessage) return { status: 401, body: "the signature is not valid" };
+      if (error instanceof InvalidMessage) {
+        this.#reportRefusal(error);
+        return { status: 401, body: "the signature is not valid" };
+      }
       this.#report(error);
       if (error instanceof KeysUnavailable) return { status: 503, body: "the keys cannot be read now" };
       return { status: 500, body: "try again later" };
@@ -243,7 +251,16 @@ export class Inbox<T> {
   }
 
   #report(error: unknown): void {
-    this.#options.failed?.(error instanceof Error ? error : new Error(messageOf(error)));
+    const { failed = console.error } = this.#options;
+    failed(error instanceof Error ? error : new Error(messageOf(error)));
+  }
+
+  /** Reports a refused delivery. Without this, a wrong signing secret would go unnoticed. */
+  #reportRefusal(error: InvalidMessage): void {
+    const now = this.#options.verifier.now();
+    if (Math.abs(now - this.#refusalReported) < refusalEvery) return; // the clock may have been set back
+    this.#refusalReported = now;
+    this.#report(new Error(`a delivery was refused: ${error.message}; check the signing secret`, { cause: error }));
   }
 }
 

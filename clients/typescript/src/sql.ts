@@ -106,7 +106,11 @@ export class SqlStore implements Store<DatabaseSync> {
 
   #statement(sql: string): StatementSync {
     let statement = this.#statements.get(sql);
-    if (!statement) this.#statements.set(sql, (statement = this.#db.prepare(sql)));
+    if (!statement) {
+      this.#statements.set(sql, (statement = this.#db.prepare(sql)));
+      statement.setReadBigInts(false); // the options of the connection are for the work
+      statement.setReturnArrays(false);
+    }
     return statement;
   }
 }

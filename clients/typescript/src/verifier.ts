@@ -44,7 +44,8 @@ export class Verifier {
   readonly #keys: KeySet | null;
   readonly #origin: string | null;
   readonly #tolerance: number;
-  readonly #now: () => number;
+  /** The clock, in milliseconds. */
+  readonly now: () => number;
 
   /** Reads nothing yet: the keys are read with the first message that needs them. */
   constructor({ secrets = [], keysUrl, origin, tolerance = 300, now = Date.now, tls }: VerifierOptions) {
@@ -60,7 +61,7 @@ export class Verifier {
     this.#keys = keysUrl ? new KeySet(new URL(keysUrl), now, tls) : null;
     this.#origin = origin || null;
     this.#tolerance = tolerance;
-    this.#now = now;
+    this.now = now;
   }
 
   /**
@@ -101,7 +102,7 @@ export class Verifier {
   async #verifyMessage(keys: KeySet, origin: string, { method, url, body }: WebhookRequest, fields: Fields): Promise<void> {
     // Another URL than a path could continue the host of the origin.
     if (!url.startsWith("/")) throw new InvalidMessage("the URL of the request is not a path");
-    const signature = readMessageSignature(method, origin + url, fields, body, this.#now() / 1000);
+    const signature = readMessageSignature(method, origin + url, fields, body, this.now() / 1000);
     const valid = verifyMessageSignature(signature, await keys.known()) ?? verifyMessageSignature(signature, await keys.again());
     if (valid === null) throw new InvalidMessage("the key of the webhook signature is not known");
     if (!valid) throw new InvalidMessage("the webhook signature does not match the message");
@@ -111,7 +112,7 @@ export class Verifier {
   #standardMessage(fields: Fields, body: Uint8Array): Buffer {
     const timestamp = fields.value("webhook-timestamp");
     if (!/^[0-9]{1,15}$/.test(timestamp)) throw new InvalidMessage("webhook-timestamp is not a number");
-    if (Math.abs(Math.floor(this.#now() / 1000) - Number(timestamp)) > this.#tolerance) {
+    if (Math.abs(Math.floor(this.now() / 1000) - Number(timestamp)) > this.#tolerance) {
       throw new InvalidMessage("webhook-timestamp is of another time");
     }
     return Buffer.concat([Buffer.from(`${fields.value("webhook-id")}.${timestamp}.`), body]);

@@ -1,10 +1,12 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
+import { readFileSync } from "node:fs";
 import { createServer } from "node:https";
 import type { AddressInfo } from "node:net";
 import { text } from "node:stream/consumers";
 import { test } from "node:test";
 
+import { userAgent } from "../dist/http.js";
 import { ConnectionFailed, createApi, EmitFailed, Emitter } from "../dist/index.js";
 import { serve } from "./server.js";
 
@@ -32,6 +34,11 @@ test("the client of the whole API", async (t) => {
     'POST /base/api/v1/events Bearer t-2 {"id":"a","event":"E","timestamp":5}',
     "GET /base/api/v1/events/a%20b Bearer t-2 ",
   ]);
+});
+
+test("the user agent has the version of the package", () => {
+  const { version } = JSON.parse(readFileSync(new URL("../package.json", import.meta.url), "utf8"));
+  assert.equal(userAgent, `spendhook-js/${version}`);
 });
 
 test("a redirect is not followed", async (t) => {

@@ -5,7 +5,16 @@ import { test, type TestContext } from "node:test";
 
 import { retryAfterOf } from "../dist/access.js";
 import { backoff, endOfArray } from "../dist/emitter.js";
-import { ApiError, EmitFailed, Emitter, EventRefused, type EmitterOptions, type NewEvent } from "../dist/index.js";
+import {
+  ApiError,
+  EmitFailed,
+  Emitter,
+  EventRefused,
+  type components,
+  type EmitterOptions,
+  type FieldProblem,
+  type NewEvent,
+} from "../dist/index.js";
 import { serve } from "./server.js";
 
 type Answerer = (response: ServerResponse, ids: string[], body: string) => void;
@@ -273,7 +282,8 @@ test("halves that are refused for a while are sent again together", async (t) =>
 });
 
 test("an event that cannot be read is a result", async (t) => {
-  const problem = { code: "MALFORMED_BODY", detail: "d", errors: [{ pointer: "/0", code: "X", message: "m" }] };
+  const invalid: FieldProblem[] = [{ field: "/0", code: "X", message: "m" } satisfies components["schemas"]["FieldError"]];
+  const problem = { code: "MALFORMED_BODY", detail: "d", errors: invalid };
   const malformed: Answerer = (response, ids, body) =>
     ids.includes("b") ? response.writeHead(400).end(JSON.stringify(problem)) : accept(response, ids, body);
   const { emitter } = await made(t, Array(100).fill(malformed));

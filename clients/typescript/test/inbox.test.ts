@@ -1,5 +1,5 @@
 import assert from "node:assert/strict";
-import { DatabaseSync } from "node:sqlite";
+import { DatabaseSync, type DatabaseSyncOptions } from "node:sqlite";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -75,6 +75,40 @@ test("what is not signed is refused", async () => {
   assert.equal(events.length, 0);
 });
 
+test("refused deliveries are reported, once a minute", async () => {
+  let time = clock();
+  const reported: string[] = [];
+  const inbox = new Inbox({
+    verifier: new Verifier({ secrets: [secret], now: () => time }),
+    store: new MemoryStore(),
+    work: () => {},
+    failed: (error) => reported.push(error.message),
+  });
+  const unsigned = { ...signed("pay-1", bodyOf("pay-1")), headers: {} };
+  const report = "a delivery was refused: webhook-id is missing or malformed; check the signing secret";
+  for (const [later, count] of [
+    [0, 1],
+    [59_999, 1],
+    [1, 2],
+    [-3_600_000, 3],
+  ] as const) {
+    time += later;
+    assert.deepEqual(await inbox.handle(unsigned), { status: 401, body: "the signature is not valid" });
+    assert.deepEqual(reported, Array(count).fill(report));
+  }
+});
+
+test("errors are logged unless somebody is told", async (t) => {
+  const logged: string[] = [];
+  t.mock.method(console, "error", (error: Error) => logged.push(error.message));
+  const work = () => {
+    throw new Error("no space");
+  };
+  const inbox = new Inbox({ verifier, store: new MemoryStore(), work });
+  assert.equal((await inbox.handle(signed("pay-1", bodyOf("pay-1")))).status, 500);
+  assert.deepEqual(logged, ["event pay-1: no space"]);
+});
+
 test("a body that is too large", async () => {
   const { status } = made();
   assert.equal(await status(signed("pay-1", Buffer.alloc(1 << 20, 32))), 204);
@@ -107,7 +141,8 @@ test("a handshake of CloudEvents", async () => {
 
 test("bodies of other formats", async () => {
   const { events, status } = made();
-  const cloud = '{"specversion":"1.0","id":"other","type":"PAYMENT_PAID","time":"2026-11-20T09:30:00Z","data":{}}';
+  const cloud =
+    '{"specversion":"1.0","id":"other","type":"PAYMENT_PAID","subject":"c","time":"2026-11-20T09:30:00Z","data":{}}';
   const thin =
     '{"id":"x","companyUuid":"c","event":"PAYMENT_PAID","timestamp":"2026-11-20T09:30:00Z","url":"https://example.com"}';
   const bodies = [
@@ -130,12 +165,16 @@ test("bodies of other formats", async () => {
     events.map(({ type }) => type),
     ["PAYMENT_PAID", "PAYMENT_PAID", ...Array(7).fill(null)],
   );
+  assert.deepEqual(
+    events.map(({ companyUuid }) => companyUuid),
+    ["c", "c", ...Array(7).fill(null)],
+  );
   assert.deepEqual(events[0]!.timestamp, new Date("2026-11-20T09:30:00Z"));
   assert.ok(events.every((event) => !("metadata" in event) && event.sequence === null));
 });
 
 /** Opens a database in a folder that ends with the test. */
-function database(t: TestContext): () => DatabaseSync {
+function database(t: TestContext, options: DatabaseSyncOptions = {}): () => DatabaseSync {
   const folder = mkdtempSync(join(tmpdir(), "spendhook-"));
   const open: DatabaseSync[] = [];
   t.after(() => {
@@ -143,7 +182,7 @@ function database(t: TestContext): () => DatabaseSync {
     rmSync(folder, { recursive: true });
   });
   return () => {
-    const db = new DatabaseSync(join(folder, "inbox.db"));
+    const db = new DatabaseSync(join(folder, "inbox.db"), options);
     open.push(db);
     return db;
   };
@@ -199,6 +238,7 @@ test("SqlStore: work and id are committed together", async (t) => {
       await new Promise(setImmediate);
       if (failing) throw new Error("not now");
     },
+    failed: () => {},
   });
   const request = signed("pay-1", bodyOf("pay-1"), { "webhook-sequence": "17" });
   const rows = (table: string) =>
@@ -212,6 +252,14 @@ test("SqlStore: work and id are committed together", async (t) => {
   for (let n = 0; n < 2; n++) assert.equal((await inbox.handle(request)).status, 204);
   assert.deepEqual(rows("payments"), [{ id: "pay-1" }]);
   assert.deepEqual(rows("spendhook_inbox"), [{ inbox: "inbox", id: "pay-1", sequence: 17, received_at: now }]);
+});
+
+test("SqlStore: the options of the connection are for the work alone", async (t) => {
+  const db = database(t, { readBigInts: true, returnArrays: true })();
+  const store = new SqlStore(db);
+  await store.migrate();
+  await checkTransactions(store);
+  assert.deepEqual(db.prepare("SELECT 1").get(), [1n]);
 });
 
 test("SqlStore: two connections of one process share a file", async (t) => {

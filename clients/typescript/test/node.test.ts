@@ -10,7 +10,8 @@ import { serve } from "./server.js";
 
 function made(verifier = new Verifier({ secrets: [secret], now: clock })) {
   const worked: string[] = [];
-  return { worked, inbox: new Inbox({ verifier, store: new MemoryStore(), work: ({ id }) => worked.push(id) }) };
+  const inbox = new Inbox({ verifier, store: new MemoryStore(), work: ({ id }) => worked.push(id), failed: () => {} });
+  return { worked, inbox };
 }
 
 /** Sends deliveries to a listener. */

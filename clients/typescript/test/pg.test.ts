@@ -76,6 +76,7 @@ test("PgStore", { skip: !url && "SPENDHOOK_POSTGRES is not set, such as postgres
         const failed = client.query("INSERT INTO payments VALUES ($1)", [id]);
         await (id === "caught" ? failed.catch(() => undefined) : failed);
       },
+      failed: () => {},
     });
     for (const id of fail.keys()) {
       const request = signed(id, bodyOf(id), { "webhook-sequence": "17" });

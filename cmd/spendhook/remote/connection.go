@@ -75,7 +75,7 @@ func (c *Connection) open(term *Terminal) (*client.ClientWithResponses, client.O
 
 // options combines flags, environment and profile, in this order of precedence.
 func (c *Connection) options(term *Terminal) (client.Options, error) {
-	o := client.Options{UserAgent: "spendhook/" + term.Version, RetryFor: cmp.Or(c.RetryFor, -1), Retrying: c.retrying(term)}
+	o := client.Options{Insecure: true /* warnOfPlain tells */, UserAgent: "spendhook/" + term.Version, RetryFor: cmp.Or(c.RetryFor, -1), Retrying: c.retrying(term)}
 	p, err := readProfile(c.Profile)
 	if err != nil {
 		return o, err

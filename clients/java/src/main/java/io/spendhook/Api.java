@@ -35,10 +35,10 @@ final class Api {
 
   private Api(Settings<?> s) {
     url = checked(s.url, s.insecure);
-    if ((s.token == null) == (s.id == null)) {
+    if ((s.token == null) == (s.clientId == null)) {
       throw new IllegalArgumentException("either a token or credentials are required");
     }
-    basic = s.id == null ? null : basic(s.id, s.secret);
+    basic = s.clientId == null ? null : basic(s.clientId, s.clientSecret);
     form = "grant_type=client_credentials" + (s.scope == null ? "" : "&scope=" + encoded(s.scope));
     token = s.token;
     http = new Http(s.httpClient);
@@ -49,8 +49,8 @@ final class Api {
   abstract static class Settings<B extends Settings<B>> {
     private String url;
     private String token;
-    private String id;
-    private String secret;
+    private String clientId;
+    private String clientSecret;
     private String scope;
     private boolean insecure;
     private HttpClient httpClient;
@@ -68,16 +68,16 @@ final class Api {
     }
 
     B setToken(String token) {
-      if (!VISIBLE.matcher(token).matches()) { // the HTTP client would show it in its exception
+      if (!VISIBLE.matcher(Objects.requireNonNull(token, "token")).matches()) { // the HTTP client would show it in its exception
         throw new IllegalArgumentException("the token is empty, or has other characters than visible ASCII");
       }
       this.token = token;
       return self();
     }
 
-    B setCredentials(String id, String secret, String scope) {
-      this.id = Objects.requireNonNull(id, "id");
-      this.secret = Objects.requireNonNull(secret, "secret");
+    B setCredentials(String clientId, String clientSecret, String scope) {
+      this.clientId = Objects.requireNonNull(clientId, "clientId");
+      this.clientSecret = Objects.requireNonNull(clientSecret, "clientSecret");
       this.scope = scope;
       return self();
     }
@@ -112,8 +112,8 @@ final class Api {
   }
 
   /** Both are form-encoded first (RFC 6749 section 2.3.1). */
-  private static String basic(String id, String secret) {
-    String pair = encoded(id) + ":" + encoded(secret);
+  private static String basic(String clientId, String clientSecret) {
+    String pair = encoded(clientId) + ":" + encoded(clientSecret);
     return "Basic " + Base64.getEncoder().encodeToString(pair.getBytes(StandardCharsets.UTF_8));
   }
 

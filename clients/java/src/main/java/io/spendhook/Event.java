@@ -11,10 +11,11 @@ import java.util.Map;
  *
  * @param id the id, unique in the company: the header webhook-id
  * @param type such as {@code PAYMENT_PAID}
- * @param companyUuid the company
+ * @param companyUuid the company; the {@code subject} of a CloudEvent
  * @param timestamp when the event happened
- * @param metadata as {@link Json} reads it: numbers are {@link java.math.BigDecimal} with all of their digits. Another JSON
- *     library may round them to {@code double}; give it the body, and tell it not to
+ * @param metadata as {@link Json} reads it: numbers are {@link java.math.BigDecimal} with all of their digits, or, if one is too
+ *     large for that, another {@link Number} whose {@code toString} is its text. Another JSON library may round them to {@code
+ *     double}; give it the body, and tell it not to
  * @param sequence the number of the event in its company; null if unknown. For a delivery it comes from webhook-sequence,
  *     which only HTTP message signatures cover
  * @param body the bytes as they were received

@@ -123,24 +123,24 @@ public final class Feed {
     /**
      * Sets the credentials of an OAuth client, with which tokens are got when they are needed.
      *
-     * @param id the id of the client
-     * @param secret its secret
+     * @param clientId the id of the client
+     * @param clientSecret its client secret
      * @return this
      */
-    public Builder credentials(String id, String secret) {
-      return setCredentials(id, secret, null);
+    public Builder credentials(String clientId, String clientSecret) {
+      return setCredentials(clientId, clientSecret, null);
     }
 
     /**
      * Sets the credentials of an OAuth client, and which of its scopes the tokens that they get have.
      *
-     * @param id the id of the client
-     * @param secret its secret
+     * @param clientId the id of the client
+     * @param clientSecret its client secret
      * @param scope the scopes, separated by spaces; null for all of the client
      * @return this
      */
-    public Builder credentials(String id, String secret, String scope) {
-      return setCredentials(id, secret, scope);
+    public Builder credentials(String clientId, String clientSecret, String scope) {
+      return setCredentials(clientId, clientSecret, scope);
     }
 
     /**

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.time.Duration;
 import java.util.Map;
 import java.util.Objects;
+import java.util.concurrent.atomic.AtomicReference;
 import java.util.function.Consumer;
 import java.util.regex.Pattern;
 
@@ -26,6 +27,8 @@ public final class Inbox<T> {
   private static final Duration LATENESS = Duration.ofSeconds(5);
   /** How often the feed is read anyway: after the last event, no delivery says that it is missing. */
   private static final Duration CHECK_EVERY = Duration.ofMinutes(10);
+  /** How often a refused delivery is reported at most: anybody can send such. */
+  private static final Duration REPORT_EVERY = Duration.ofMinutes(1);
   private static final Pattern NUMBER = Pattern.compile("[0-9]{1,18}");
 
   private final Verifier verifier;
@@ -37,6 +40,7 @@ public final class Inbox<T> {
   private final Consumer<Passed> passed;
   private final Pause pause;
   private final Chain chain = new Chain();
+  private final AtomicReference<Long> reported = new AtomicReference<>(); // when a refused delivery was; null: never
 
   private Inbox(Builder<T> b, Pause pause) {
     verifier = b.verifier;
@@ -54,7 +58,8 @@ public final class Inbox<T> {
    *
    * @param verifier checks the signatures
    * @param store notes the ids
-   * @param work what is done for each event
+   * @param work what is done for each event, within 15 seconds. If it always throws for an event, the reading of the feed stops
+   *     there: see {@link Work#run}
    * @param <T> what the store gives to the work
    * @return its settings
    */
@@ -81,7 +86,7 @@ public final class Inbox<T> {
     try {
       verifier.verify(request);
     } catch (InvalidMessageException e) {
-      LOG.log(System.Logger.Level.DEBUG, "a message is not valid", e);
+      reportRefusal(e);
       return new Response(401, "no valid signature"); // why not is of use to forgers only
     } catch (KeysUnavailableException e) {
       onError.accept(e);
@@ -89,10 +94,22 @@ public final class Inbox<T> {
     }
     String id = request.header("webhook-id");
     if (id == null || id.isBlank()) { // only other signatures than those of Spendhook cover such a header
+      reportRefusal(new InvalidMessageException("webhook-id is missing, empty, or there more than once"));
       return new Response(401, "no valid webhook-id");
     }
     Event event = Event.of(id.strip(), number(request.header("webhook-sequence")), request.body());
     return receive(event, number(request.header("webhook-previous")));
+  }
+
+  /** Reports a refused delivery: with a wrong secret, nothing else would say why no event comes. */
+  private void reportRefusal(InvalidMessageException reason) {
+    LOG.log(System.Logger.Level.DEBUG, "a delivery was refused", reason);
+    Long last = reported.get();
+    long now = pause.nanos();
+    if ((last == null || now - last >= REPORT_EVERY.toNanos()) && reported.compareAndSet(last, now)) {
+      String report = "a delivery was refused: " + reason.getMessage() + "; check the signing secret";
+      onError.accept(new InboxException(report, reason));
+    }
   }
 
   /** Agrees to deliveries if the daemon asks for that (CloudEvents, HTTP 1.1 Web Hooks for Event Delivery 1.0, 4). */
@@ -396,8 +413,9 @@ public final class Inbox<T> {
 
     /**
      * Sets what learns of the errors that {@link Inbox#handle} answers with a 5xx, and that {@link Inbox#fillGaps} and
-     * {@link Inbox#follow} survive; also, once for each page of the feed, of events since the last reading that the service no
-     * longer keeps. Reading goes on after that.
+     * {@link Inbox#follow} survive; at most once a minute, of a delivery that was answered 401, as all are with a wrong signing
+     * secret; and, once for each page of the feed, of events since the last reading that the service no longer keeps. Reading
+     * goes on after that.
      *
      * @param onError by default it writes a warning to {@link System.Logger}; it must not throw
      * @return this

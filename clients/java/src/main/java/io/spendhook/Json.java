@@ -15,14 +15,16 @@ import java.util.Map;
  * Reads and writes JSON (RFC 8259), because the JDK has nothing for it.
  *
  * <p>An object is a {@code Map<String, Object>} in the order of the text, an array a {@code List<Object>}, a number a
- * {@link BigDecimal} with all of its digits; the others are {@code String}, {@code Boolean} and {@code null}.
+ * {@link BigDecimal} with all of its digits; the others are {@code String}, {@code Boolean} and {@code null}. A number of more
+ * than 10,000 characters, or with an exponent beyond 32 bits, is another {@link Number}: its {@code toString} is the text of
+ * the number, and {@link #write} writes it as it was.
  *
  * <p>The reader is strict: it refuses a member that occurs twice, half of a surrogate pair, bytes that are not UTF-8, more
- * than 200 levels, numbers of more than 10,000 characters, and anything after the value.
+ * than 200 levels, and anything after the value.
  */
 public final class Json {
   private static final int MAX_DEPTH = 200;
-  private static final int MAX_NUMBER = 10_000; // BigDecimal takes quadratic time
+  private static final int MAX_DECIMAL = 10_000; // characters; BigDecimal takes quadratic time
 
   private final String text;
   private int at;
@@ -225,7 +227,7 @@ public final class Json {
     return value;
   }
 
-  private BigDecimal number() throws ParseException {
+  private Number number() throws ParseException {
     int start = at;
     accept('-');
     if (!accept('0')) {
@@ -240,13 +242,60 @@ public final class Json {
       }
       digits();
     }
-    if (at - start > MAX_NUMBER) {
-      throw error("a number is too long");
+    String number = text.substring(start, at);
+    if (number.length() > MAX_DECIMAL) {
+      return new LargeNumber(number);
     }
     try {
-      return new BigDecimal(text.substring(start, at));
+      return new BigDecimal(number);
     } catch (NumberFormatException e) { // an exponent beyond 32 bits
-      throw error("a number is out of range");
+      return new LargeNumber(number);
+    }
+  }
+
+  /** A number that is kept as text. */
+  private static final class LargeNumber extends Number {
+    private static final long serialVersionUID = 1L;
+
+    private final String text;
+
+    LargeNumber(String text) {
+      this.text = text;
+    }
+
+    @Override
+    public int intValue() {
+      return (int) doubleValue();
+    }
+
+    @Override
+    public long longValue() {
+      return (long) doubleValue();
+    }
+
+    @Override
+    public float floatValue() {
+      return (float) doubleValue();
+    }
+
+    @Override
+    public double doubleValue() {
+      return Double.parseDouble(text);
+    }
+
+    @Override
+    public boolean equals(Object other) {
+      return other instanceof LargeNumber number && number.text.equals(text);
+    }
+
+    @Override
+    public int hashCode() {
+      return text.hashCode();
+    }
+
+    @Override
+    public String toString() {
+      return text;
     }
   }
 

@@ -17,6 +17,9 @@ import javax.sql.DataSource;
  * ({@link #withName}); two processes of one inbox have the same name, and the primary key decides which of them works on an
  * event.
  *
+ * <p>PostgreSQL undoes the transaction after an error. Work that catches one must go back to a savepoint; else the transaction
+ * fails at its end, and the event comes again.
+ *
  * <p>Tested with SQLite, PostgreSQL and H2. Others need savepoints, and an error of class 23 for a duplicate key. They must
  * compare names and ids by case, else of two events whose ids differ only in case, one is lost: give the columns {@code inbox}
  * and {@code id} such a collation, since those that are the default of MySQL and SQL Server do not.
@@ -29,6 +32,7 @@ public final class SqlStore implements Store<Connection> {
     "CREATE TABLE IF NOT EXISTS spendhook_cursor (inbox VARCHAR(100) NOT NULL PRIMARY KEY, position VARCHAR(64) NOT NULL)"
   };
   private static final String ADD = "INSERT INTO spendhook_inbox (inbox, id, sequence, received_at) VALUES (?, ?, ?, ?)";
+  private static final String ADDED = "SELECT id FROM spendhook_inbox WHERE inbox = ? AND id = ?";
   private static final String ADD_CURSOR = "INSERT INTO spendhook_cursor (position, inbox) VALUES (?, ?)";
   private static final String MOVE_CURSOR = "UPDATE spendhook_cursor SET position = ? WHERE inbox = ?";
   private static final String CURSOR = "SELECT position FROM spendhook_cursor WHERE inbox = ?";
@@ -140,7 +144,9 @@ public final class SqlStore implements Store<Connection> {
       connection.setAutoCommit(false);
       R result;
       try {
-        result = action.run(new SqlTransaction(connection));
+        SqlTransaction transaction = new SqlTransaction(connection);
+        result = action.run(transaction);
+        transaction.check();
         connection.commit();
       } catch (Throwable e) {
         rollback(connection, before, e);
@@ -175,6 +181,7 @@ public final class SqlStore implements Store<Connection> {
 
   private final class SqlTransaction implements Transaction<Connection> {
     private final Connection connection;
+    private String added; // the first id that was; null: none
 
     SqlTransaction(Connection connection) {
       this.connection = connection;
@@ -182,15 +189,36 @@ public final class SqlStore implements Store<Connection> {
 
     @Override
     public boolean add(String id, Long sequence) throws SQLException {
-      return insertNew(ADD, name, id, sequence, clock.instant().getEpochSecond());
+      boolean isNew = insertNew(ADD, name, id, sequence, clock.instant().getEpochSecond());
+      if (isNew && added == null) {
+        added = id;
+      }
+      return isNew;
+    }
+
+    /**
+     * Fails if the transaction was undone. PostgreSQL does that after an error, also if the work has caught it, and its driver
+     * then commits nothing, and does not say so.
+     */
+    void check() throws SQLException {
+      if (added != null && selected(ADDED, name, added) == null) {
+        throw new SQLException("the transaction was rolled back during the work");
+      }
     }
 
     @Override
     public String cursor() throws SQLException {
-      try (PreparedStatement select = connection.prepareStatement(CURSOR)) {
-        select.setString(1, name);
+      return Objects.requireNonNullElse(selected(CURSOR, name), "");
+    }
+
+    /** Returns the text that a query finds, or null. */
+    private String selected(String query, String... values) throws SQLException {
+      try (PreparedStatement select = connection.prepareStatement(query)) {
+        for (int i = 0; i < values.length; i++) {
+          select.setString(i + 1, values[i]);
+        }
         try (ResultSet rows = select.executeQuery()) {
-          return rows.next() ? rows.getString(1) : "";
+          return rows.next() ? rows.getString(1) : null;
         }
       }
     }

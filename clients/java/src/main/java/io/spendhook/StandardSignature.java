@@ -17,7 +17,7 @@ final class StandardSignature {
   private static final String HMAC = "HmacSHA256";
   private static final String SECRET_PREFIX = "whsec_";
   private static final int MIN_SECRET = 24; // bytes; with an empty secret anybody can sign
-  private static final int MAX_TRIED = 10; // v1a signatures of a message: anybody can send thousands, and each costs time
+  private static final int MAX_TRIED = 16; // v1a signatures of a message: anybody can send thousands, and each costs time
   private static final Pattern DIGITS = Pattern.compile("[0-9]{1,15}");
   private static final Pattern VISIBLE = Pattern.compile("[!-~]+");
 

@@ -6,6 +6,7 @@ import static io.spendhook.TestRun.throwing;
 import java.io.IOException;
 import java.math.BigDecimal;
 import java.nio.charset.StandardCharsets;
+import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -13,6 +14,10 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.logging.Handler;
+import java.util.logging.Level;
+import java.util.logging.LogRecord;
+import java.util.logging.Logger;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 
@@ -129,7 +134,51 @@ final class InboxTest {
     equal(401, f.inbox.handle(with(signed("pay-1", "{}"), "webhook-id", "pay-2")).status());
     equal(401, f.inbox.handle(new Request("POST", "/", Map.of(), new byte[0])).status());
     equal(List.of(), f.ids());
-    equal(List.of(), f.errors);
+  }
+
+  static void reportsRefusedDeliveriesOnceAMinute() throws Exception {
+    Fixture f = new Fixture(null);
+    Request forged = with(signed("pay-1", "{}"), "webhook-signature", "v1,AAAA");
+    String report = "a delivery was refused: no v1 signature is that of a secret; check the signing secret";
+    for (List<String> reports : List.of(List.of(report), List.of(report), List.of(report, report), List.of(report, report))) {
+      equal(new Response(401, "no valid signature"), f.inbox.handle(forged));
+      equal(reports, f.errors.stream().map(Throwable::getMessage).toList());
+      f.clock.advance(Duration.ofSeconds(30));
+    }
+  }
+
+  /** Without onError, no error vanishes. */
+  static void logsErrorsByDefault() throws Exception {
+    List<LogRecord> records = new ArrayList<>();
+    Handler handler =
+        new Handler() {
+          @Override
+          public void publish(LogRecord logged) {
+            records.add(logged);
+          }
+
+          @Override
+          public void flush() {}
+
+          @Override
+          public void close() {}
+        };
+    Logger logger = Logger.getLogger(Inbox.class.getName());
+    logger.addHandler(handler);
+    logger.setUseParentHandlers(false);
+    try {
+      Work<MemoryStore.Changes> work =
+          (event, changes) -> {
+            throw new IOException("the work fails");
+          };
+      Inbox.builder(verifier(), new MemoryStore(), work).build().handle(signed("pay-1", "{}"));
+    } finally {
+      logger.setUseParentHandlers(true);
+      logger.removeHandler(handler);
+    }
+    equal(1, records.size());
+    equal(Level.WARNING, records.get(0).getLevel());
+    equal("event pay-1: java.io.IOException: the work fails", records.get(0).getMessage());
   }
 
   static void refusesALargeBody() throws Exception {
@@ -193,6 +242,19 @@ final class InboxTest {
       equal(null, event.metadata());
     }
     equal(List.of("a", "b"), f.ids());
+  }
+
+  /** Else the work would not know the event by its type. */
+  static void largeNumbersDoNotMakeABodyUnreadable() throws Exception {
+    for (String number : List.of("1".repeat(100_000), "1e99999999999")) {
+      Fixture f = new Fixture(null);
+      equal(204, f.inbox.handle(signed("pay-1", body("pay-1", "{\"n\":" + number + ",\"amount\":0.1000000000000000000001}"))).status());
+      Event event = f.only();
+      equal("PAYMENT_PAID", event.type());
+      equal(COMPANY, event.companyUuid());
+      equal(number, event.metadata().get("n").toString());
+      equal(new BigDecimal("0.1000000000000000000001"), event.metadata().get("amount"));
+    }
   }
 
   static void storesWhateverIsSigned() throws Exception {

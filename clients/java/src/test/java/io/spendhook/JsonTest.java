@@ -37,12 +37,28 @@ final class JsonTest {
             "", " ", "nul", "nullx", "True", "'a'", "{", "[", "]", "[1", "[1,]", "[,1]", "[1 2]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}",
             "{a:1}", "{1:1}", "{\"a\":1 \"b\":2}", "{\"a\":1,\"a\":2}", "{\"a\":1,\"\\u0061\":2}", "\"a", "\"\\\"", "\"\\x\"", "\"\\u12\"", "\"\\u12g4\"",
             "\"\\u+123\"", "\"\\u\u0661234\"", "\"\n\"", "\"\\ud83e\"", "\"\\udd80\"", "\"\\udd80\\ud83e\"", "\"\\ud83ea\"", "\"\ud83e\"", "01", "-", "+1", "1.", ".1", "1e", "1e+",
-            "1e99999999999", "-01", "0x1", "NaN", "Infinity", "1 1", "[]]", "\ufeff1", "\u00a01", "1\u0000", "1".repeat(10_001), "[".repeat(201) + "]".repeat(201))) {
+            "-01", "0x1", "NaN", "Infinity", "1 1", "[]]", "\ufeff1", "\u00a01", "1\u0000", "[".repeat(201) + "]".repeat(201))) {
       throwing(text, ParseException.class, () -> Json.parse(text));
     }
     throwing(ParseException.class, () -> Json.parse(new byte[] {'"', (byte) 0xff, '"'}));
     throwing(ParseException.class, () -> Json.parse(new byte[] {'"', (byte) 0xed, (byte) 0xa0, (byte) 0x80, '"'}));
     throwing(ParseException.class, () -> Json.parse(new byte[] {'"', (byte) 0xc0, (byte) 0x80, '"'}));
+  }
+
+  /** Those that BigDecimal cannot hold, or takes quadratic time for. */
+  static void keepsLargeNumbersAsText() throws Exception {
+    equal(true, Json.parse("1".repeat(10_000)).equals(new BigDecimal("1".repeat(10_000))));
+    equal(new BigDecimal("1e-2147483647"), Json.parse("1e-2147483647"));
+    for (String text : List.of("1".repeat(10_001), "-0." + "1".repeat(1 << 20), "1e99999999999", "-1E-2147483649", "1e" + "9".repeat(1 << 20))) {
+      Number number = (Number) Json.parse(text);
+      equal("the class of " + text.substring(0, 10), false, number instanceof BigDecimal);
+      equal(true, number.toString().equals(text) && Json.write(number).equals(text) && number.equals(Json.parse(text)));
+      equal(Double.parseDouble(text), number.doubleValue());
+    }
+    equal(Integer.MAX_VALUE, ((Number) Json.parse("1e99999999999")).intValue());
+    for (String text : List.of("1e99999999999.", "1".repeat(10_001) + "e", "0" + "1".repeat(10_001))) {
+      throwing(text, ParseException.class, () -> Json.parse(text));
+    }
   }
 
   static void readsManyLevels() throws Exception {

@@ -224,6 +224,33 @@ final class SqlStoreTest {
         });
   }
 
+  /** Each error in PostgreSQL, and some in SQLite, undo the transaction, also if the work catches it. So does forbidden work. */
+  static void doesNotReportWhatIsUndoneAsSuccess() throws Exception {
+    each(
+        (store, connections, clock) -> {
+          String database;
+          try (Connection connection = connections.open()) {
+            database = connection.getMetaData().getDatabaseProductName();
+          }
+          String duplicate =
+              "INSERT " + (database.equals("SQLite") ? "OR ROLLBACK " : "") + "INTO spendhook_inbox SELECT * FROM spendhook_inbox";
+          Work<Connection> work =
+              (event, connection) -> {
+                work(connection, event.id());
+                try (Statement statement = connection.createStatement()) {
+                  throwing(SQLException.class, () -> statement.execute(duplicate));
+                }
+              };
+          Inbox<Connection> inbox = Inbox.builder(InboxTest.verifier(), store, work).onError(e -> {}).build();
+          boolean undone = !database.equals("H2");
+          equal(undone ? 500 : 204, inbox.handle(InboxTest.signed("pay-1", "{}")).status());
+          equal(undone ? 0 : 1, worked(connections));
+          equal(undone, store.transaction(t -> t.add("pay-1", 1L)));
+          inbox = Inbox.builder(InboxTest.verifier(), store, (event, connection) -> connection.rollback()).onError(e -> {}).build();
+          equal(500, inbox.handle(InboxTest.signed("pay-2", "{}")).status());
+        });
+  }
+
   /** The whole inbox, with work that fails after it has written. */
   static void worksExactlyOnce() throws Exception {
     each(

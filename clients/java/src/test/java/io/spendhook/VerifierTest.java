@@ -4,9 +4,14 @@ import static io.spendhook.TestRun.equal;
 import static io.spendhook.TestRun.throwing;
 
 import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.security.KeyPair;
+import java.security.KeyPairGenerator;
+import java.security.Signature;
 import java.time.Duration;
+import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
@@ -104,6 +109,24 @@ final class VerifierTest {
     }
     clock.advance(Duration.ofMillis(10_001));
     throwing(InvalidMessageException.class, () -> verifier.verify(good));
+  }
+
+  /** Of many v1a signatures, 16 are tried, as in the other libraries. */
+  static void triesSixteenSignatures() throws Exception {
+    KeyPair keys = KeyPairGenerator.getInstance("Ed25519").generateKeyPair();
+    byte[] spki = keys.getPublic().getEncoded(); // its last 32 bytes are the key
+    String x = Base64.getUrlEncoder().withoutPadding().encodeToString(Arrays.copyOfRange(spki, spki.length - 32, spki.length));
+    Signature signer = Signature.getInstance("Ed25519");
+    signer.initSign(keys.getPrivate());
+    signer.update(("pay-1." + InboxTest.NOW + ".{}").getBytes(StandardCharsets.UTF_8));
+    String good = "v1a," + Base64.getEncoder().encodeToString(signer.sign());
+    String other = "v1a," + "A".repeat(86) + "== ";
+    try (TestServer server = new TestServer().answer(200, "{\"keys\":[{\"kty\":\"OKP\",\"crv\":\"Ed25519\",\"kid\":\"a\",\"x\":\"" + x + "\"}]}")) {
+      Verifier verifier = Verifier.builder().clock(new TestClock(InboxTest.NOW)).keysUrl(server.url()).build();
+      Request message = InboxTest.signed("pay-1", "{}");
+      verifier.verify(InboxTest.with(message, "webhook-signature", other.repeat(15) + good));
+      throwing(UnknownKeyException.class, () -> verifier.verify(InboxTest.with(message, "webhook-signature", other.repeat(16) + good)));
+    }
   }
 
   /** A stranger's message must not cost much: quadratic time would take minutes here. */
