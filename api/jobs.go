@@ -35,9 +35,8 @@ func (s *server) bulk(ctx context.Context, q *request, kind redelivery.JobKind, 
 	if err != nil {
 		return reply{}, fieldProblem("status", "INVALID", "must be PENDING or RETRYING")
 	}
-	if wanted.DryRun {
-		q.auditDetail("dry run")
-	} else if err := s.chargeBulk(ctx, q, matching); err != nil {
+	q.auditDetail(wanted.Detail())
+	if err := s.chargeBulk(ctx, q, matching); err != nil {
 		return reply{}, err
 	}
 	job, err := s.opts.Dispatcher.Redelivery.Bulk(ctx, wanted)

@@ -20,6 +20,7 @@ import (
 	"spendhook/internal/clock"
 	"spendhook/internal/invalid"
 	"spendhook/internal/pause"
+	"spendhook/internal/secret"
 	"spendhook/subscribers"
 	"spendhook/subscribers/callback"
 	"spendhook/subscribers/health"
@@ -138,9 +139,15 @@ func (c *Canary) prepare(ctx context.Context) error {
 		wanted.CallbackURL = &c.opts.URL
 	}
 	if sub != nil {
+		wanted.Headers = withoutHeaders(sub)
 		restored, err := c.opts.Subscribers.Update(ctx, c.opts.Company, sub.UUID, wanted)
 		if err != nil {
 			return err
+		}
+		if restored.Unverified() { // somebody else has created it
+			if restored, err = c.opts.Subscribers.NoteChallenge(ctx, &restored, *wanted.Verified); err != nil {
+				return err
+			}
 		}
 		if restored.Revision != sub.Revision {
 			c.changed("update", sub.UUID)
@@ -154,9 +161,18 @@ func (c *Canary) prepare(ctx context.Context) error {
 	return err
 }
 
+// withoutHeaders removes all headers.
+func withoutHeaders(sub *subscribers.Subscriber) map[string]*secret.Text {
+	remove := map[string]*secret.Text{}
+	for _, h := range sub.Headers {
+		remove[h.Name] = nil
+	}
+	return remove
+}
+
 // changed records a change of the subscriber.
 func (c *Canary) changed(verb string, id uuid.UUID) {
-	c.opts.Logger.Info("the canary created or restored its subscriber", "company_uuid", c.opts.Company, "subscriber_uuid", id)
+	c.opts.Logger.Info("the canary created, restored or resumed its subscriber", "company_uuid", c.opts.Company, "subscriber_uuid", id)
 	c.opts.Audit(audit.Entry{
 		Actor: audit.Actor{Kind: audit.Service, Subject: "canary"}, Action: "subscriber." + verb,
 		Target: audit.Target{Kind: "subscriber", IDs: []string{id.String()}}, CompanyUUID: &c.opts.Company, Outcome: audit.Success,

@@ -192,6 +192,20 @@ func TestOneEventAMinute(t *testing.T) {
 	b.wantAccepted("spendhook-canary-20260301T1200", "spendhook-canary-20260301T1201")
 }
 
+// A subscriber that somebody else has created at its URL waits for no challenge.
+func TestAnUnverifiedSubscriberIsVerified(t *testing.T) {
+	t.Parallel()
+	b := setup(t, 1, subscribers.StoreOptions{Challenge: subscribers.ChallengeNew})
+	theirs, err := b.Store.Create(t.Context(), b.Company, subscribers.Settings{Name: new("theirs"), CallbackURL: new(url), Events: new([]string{"OTHER"})})
+	if err != nil || !theirs.Unverified() {
+		t.Fatalf("%+v, %v", theirs, err)
+	}
+	b.beat()
+	if mine := b.only(); mine.UUID != theirs.UUID || mine.Unverified() || !mine.Wants(canary.EventType) {
+		t.Errorf("%+v", mine)
+	}
+}
+
 // The subscriber that somebody has deleted is created again, and one that was changed is restored.
 func TestTheSubscriberIsRestored(t *testing.T) {
 	t.Parallel()
@@ -212,7 +226,8 @@ func TestTheSubscriberIsRestored(t *testing.T) {
 	}
 	_, err := b.Store.Update(t.Context(), b.Company, second.UUID, subscribers.Settings{
 		Name: new("mine"), Enabled: new(false), Events: new([]string{"OTHER"}), Filter: new("false"), Transform: new(`{"a": id}`), Ordered: new(true),
-		OAuth: &callback.OAuthChange{TokenURL: new("https://login.example.com/token"), ClientID: new("c"), ClientSecret: new(secret.Text("s"))},
+		Headers: map[string]*secret.Text{"X-Key": new(secret.Text("k"))},
+		OAuth:   &callback.OAuthChange{TokenURL: new("https://login.example.com/token"), ClientID: new("c"), ClientSecret: new(secret.Text("s"))},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +238,7 @@ func TestTheSubscriberIsRestored(t *testing.T) {
 	b.Advance(time.Minute)
 	b.beat()
 	third := b.only()
-	if third.UUID != second.UUID || third.Name != second.Name || !third.Enabled || !third.Wants(canary.EventType) || third.Filter+third.Transform != "" || third.Ordered || third.OAuth != nil {
+	if third.UUID != second.UUID || third.Name != second.Name || !third.Enabled || !third.Wants(canary.EventType) || third.Filter+third.Transform != "" || third.Ordered || third.OAuth != nil || len(third.Headers) > 0 {
 		t.Errorf("restored: %+v", third)
 	}
 	if states, err := health.New(health.Options{Client: b.Redis}).Of(t.Context(), b.Company, third.UUID); err != nil || states[third.UUID].PausedAt != nil {

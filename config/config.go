@@ -199,17 +199,19 @@ type Encryption struct {
 }
 
 // Limits are the rates of requests, or of the items in them, per second, with their bursts,
-// the pending events of a company, the contacts of a subscriber, the messages to the contacts of a company in an hour, the
-// challenges to a host and of a company in an hour, and the subscribers of a company with a client certificate of their
-// own. A rate of 0 means no limit.
+// the pending events and unfinished jobs of a company, the contacts of a subscriber, the messages and the requests to
+// confirm to the contacts of a company in an hour, the challenges to a host and of a company in an hour, and the
+// subscribers of a company with a client certificate of their own. A rate of 0 means no limit.
 type Limits struct {
 	ClientRate     int `yaml:"client_rate" default:"1000" range:"0..1000000"`
 	ClientBurst    int `yaml:"client_burst" default:"2000" range:"1..1000000"`
 	CompanyRate    int `yaml:"company_rate" default:"2000" range:"0..1000000"`
 	CompanyBurst   int `yaml:"company_burst" default:"4000" range:"1..1000000"`
 	CompanyBacklog int `yaml:"company_backlog" default:"1000000" range:"1..1000000000"`
+	UnfinishedJobs int `yaml:"unfinished_jobs" default:"100" range:"1..1000"`
 	Contacts       int `yaml:"contacts" default:"5" range:"1..50"`
 	ContactHour    int `yaml:"contact_messages_hour" default:"60" range:"2..10000"`
+	ConfirmHour    int `yaml:"contact_confirmations_hour" default:"20" range:"2..1000"`
 	HostHour       int `yaml:"host_challenges_hour" default:"10" range:"4..10000"`
 	ChallengeHour  int `yaml:"company_challenges_hour" default:"30" range:"2..10000"`
 	Certificates   int `yaml:"subscriber_certificates" default:"100" range:"1..1000"`

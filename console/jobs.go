@@ -152,18 +152,15 @@ func (s *server) changeCounted(ctx context.Context, v *visit, company, id uuid.U
 }
 
 func (s *server) bulk(ctx context.Context, v *visit, r redelivery.BulkRequest, query ...string) error {
-	action, detail := "delivery.retry-all", ""
+	action := "delivery.retry-all"
 	if r.Kind == redelivery.JobCancel {
 		action = "delivery.cancel-all"
-	}
-	if r.DryRun {
-		detail = "dry run"
 	}
 	job, err := s.opts.Redelivery.Bulk(ctx, r)
 	if errors.Is(err, redelivery.ErrNotWaiting) {
 		return errForm
 	}
-	v.setAuditEntry(action, detail, &r.Company, "job", job.UUID.String())
+	v.setAuditEntry(action, r.Detail(), &r.Company, "job", job.UUID.String())
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,8 @@ type Options struct {
 	Owned      func() []int
 	FailsFor   func(retries time.Duration) time.Duration // delivery.Policy.FailsFor
 	PublicURL  string                                    // of this service
-	Hourly     int                                       // the most messages of a company in an hour
+	Hourly     int                                       // the most messages of a company in an hour, except requests to confirm
+	Confirms   int                                       // the most requests to confirm of a company in an hour
 	Audit      func(audit.Entry)
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer

@@ -150,7 +150,7 @@ func setup(t *testing.T, s setting, all ...string) *bundle {
 		b.metrics = append(b.metrics, registry)
 		b.replicas = append(b.replicas, contacts.New(contacts.Options{
 			Client: client, Keyring: sealtest.Keyring(), Registry: b.Registry(), Health: b.health, Limiter: limiter,
-			Mailer: mailer, Send: sender.Send, PublicURL: cmp.Or(s.base, publicURL+"/"), Hourly: max(s.hourly, 2), Registerer: registry, Now: b.Now,
+			Mailer: mailer, Send: sender.Send, PublicURL: cmp.Or(s.base, publicURL+"/"), Hourly: max(s.hourly, 2), Confirms: 20, Registerer: registry, Now: b.Now,
 			FailsFor: func(retries time.Duration) time.Duration { return max(disableAfter, retries) },
 			Audit:    b.audit,
 			Owned: func() (owned []int) {

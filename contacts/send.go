@@ -48,10 +48,9 @@ const (
 	channelChat = "chat"
 )
 
-// Limits of requests to confirm, or else anybody could flood an address: in an hour at most 20 of a company; in a day at
-// most 6 to an address, of all companies together, and at most 3 of one, which leaves some to the others.
+// Limits of requests to confirm, or else anybody could flood an address: in a day at most 6 to an address, of all companies
+// together, and at most 3 of one, which leaves some to the others.
 var (
-	confirmsOfCompany          = ratelimit.Hourly("contact-confirm", 20, 10)
 	confirmsToAddress          = ratelimit.Limit{Name: "contact-address", PerSecond: 3.0 / 86400, Burst: 3}
 	confirmsOfCompanyToAddress = ratelimit.Limit{Name: "contact-company-address", PerSecond: 1.0 / 86400, Burst: 2}
 )
@@ -131,7 +130,7 @@ type bounded struct {
 func (n *Notifier) limits(company uuid.UUID, c callback.Contact, kind string) []bounded {
 	if kind == kindConfirm {
 		to := bucket(c)
-		return []bounded{{confirmsOfCompany, company.String()}, {confirmsOfCompanyToAddress, company.String() + "/" + to}, {confirmsToAddress, to}}
+		return []bounded{{ratelimit.Hourly("contact-confirm", n.opts.Confirms, n.opts.Confirms/2), company.String()}, {confirmsOfCompanyToAddress, company.String() + "/" + to}, {confirmsToAddress, to}}
 	}
 	return []bounded{{ratelimit.Hourly("contact-messages", n.opts.Hourly, n.opts.Hourly/2), company.String()}}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
@@ -21,7 +22,17 @@ import (
 // Bad events are out of the way in one command: what waits is cancelled, and what is under way, once it has failed.
 func TestDeliveriesThatMatchAreCancelled(t *testing.T) {
 	t.Parallel()
-	h := build(t, redistest.New(t), func(o *Options) {
+	cancelWhatMatches(t, redistest.New(t))
+}
+
+func TestDeliveriesThatMatchAreCancelledInACluster(t *testing.T) {
+	t.Parallel()
+	cancelWhatMatches(t, redistest.Cluster(t, 3)[0].ClusterClient())
+}
+
+func cancelWhatMatches(t *testing.T, client redis.UniversalClient) {
+	t.Helper()
+	h := build(t, client, func(o *Options) {
 		o.Sender = testSender(2 * time.Second)
 		o.Policy.Schedule = []time.Duration{time.Hour}
 	})

@@ -69,6 +69,7 @@ type Options struct {
 	BreakerPause        time.Duration // how long an open breaker blocks all attempts; default 10 s
 	CompactEvery        time.Duration // between the starts of two compactions of settled events; default 10 s
 	ArchiveEvery        time.Duration // between two reads of settled events for the history; default 1 s
+	UnfinishedJobs      int           // of a company at most; default 100
 	JobPage             int           // deliveries or events that one step of a job examines; default 500
 	TopCompanies        int           // companies with the largest backlogs that metrics show; 0: none
 
@@ -171,7 +172,7 @@ func New(o Options) *Dispatcher {
 	d.Redelivery = redelivery.New(redelivery.Options{
 		Client: o.Client, Deliveries: d.Deliveries, Events: o.Events, Registry: o.Registry, Subscribers: o.Subscribers,
 		Certificates: o.Certificates, Archive: o.Archive, Wake: d.Queue.Wake, Quarantine: d.Quarantine, Forget: o.Forget, Free: o.Free, Spill: d.admission.Spill,
-		Now: given, NewID: uuid.New, Page: o.JobPage, Attempt: o.Sender.Timeout() + 10*time.Second, Logger: o.Logger,
+		Now: given, NewID: uuid.New, Unfinished: o.UnfinishedJobs, Page: o.JobPage, Attempt: o.Sender.Timeout() + 10*time.Second, Logger: o.Logger,
 	})
 	d.chains = newChains()
 	d.starts = newStarter(d.attempt)

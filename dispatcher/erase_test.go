@@ -376,6 +376,16 @@ func (h *harness) used() (n int64) {
 // with long answers. An erased event keeps the bytes of a compacted one.
 func TestDeliveriesCountInTheBytesOfTheCompany(t *testing.T) {
 	t.Parallel()
+	for _, orderedBy := range []string{"", "id"} {
+		t.Run("ordered by "+orderedBy, func(t *testing.T) {
+			t.Parallel()
+			testBytesOfDeliveries(t, orderedBy)
+		})
+	}
+}
+
+func testBytesOfDeliveries(t *testing.T, orderedBy string) {
+	t.Helper()
 	h := setup(t)
 	const many = 100
 	rc := receive(t, func(n int, w http.ResponseWriter, _ *http.Request) {
@@ -387,6 +397,9 @@ func TestDeliveriesCountInTheBytesOfTheCompany(t *testing.T) {
 	subs := make([]subscribers.Subscriber, many)
 	for i := range subs {
 		subs[i] = h.subscribeTo(h.company, fmt.Sprintf("%s/%d", rc.URL, i), "A")
+		if _, err := h.service.Update(t.Context(), h.company, subs[i].UUID, subscribers.Settings{OrderedBy: &orderedBy}); err != nil {
+			t.Fatal(err)
+		}
 		if err := h.service.Pause(t.Context(), h.company, subs[i].UUID); err != nil {
 			t.Fatal(err)
 		}

@@ -17,6 +17,13 @@ import (
 // that a step has ended.
 const jobRetry = time.Second
 
+// The results of steps, values of the label of spendhook_job_steps_total.
+const (
+	stepContinued = "continued"
+	stepCompleted = "completed"
+	stepFailed    = "failed"
+)
+
 // restAfter returns how long a company's jobs rest after a step that took the given time. With
 // it, a company cannot fill Redis and the CPU with jobs: its jobs run a quarter of the time.
 func restAfter(step time.Duration) time.Duration { return min(3*step, time.Second) }
@@ -25,12 +32,12 @@ func restAfter(step time.Duration) time.Duration { return min(3*step, time.Secon
 // the place, rests, and then notes the end of the step: while that fails, the company gets no other job. After
 // a crash the step runs again.
 func (d *Dispatcher) runJob(ctx context.Context, token string, company, job uuid.UUID) {
-	slots, step := d.jobs, d.Redelivery.Step
+	slots, step, counted := d.jobs, d.Redelivery.Step, true
 	switch job {
 	case operational.ForwardJob: // may wait for the shard of the operations company
-		slots, step = d.forwards, d.forward
+		slots, step, counted = d.forwards, d.forward, false
 	case operational.SummariseJob:
-		slots, step = d.forwards, d.summarise
+		slots, step, counted = d.forwards, d.summarise, false
 	}
 	select {
 	case slots <- struct{}{}:
@@ -44,6 +51,9 @@ func (d *Dispatcher) runJob(ctx context.Context, token string, company, job uuid
 	panicked := d.contain("job step", ref, func() { again, err = step(ctx, company, job) })
 	<-slots
 	err = cmp.Or(panicked, err)
+	if counted && ctx.Err() == nil {
+		d.metrics.jobSteps.WithLabelValues(resultOf(again, err)).Inc()
+	}
 	if err != nil {
 		again = jobRetry
 		if ctx.Err() == nil {
@@ -56,4 +66,14 @@ func (d *Dispatcher) runJob(ctx context.Context, token string, company, job uuid
 	}, func(err error) {
 		d.opts.Logger.Error("end of job step not noted, trying again", "job_uuid", job, "exception.message", err)
 	})
+}
+
+func resultOf(again time.Duration, err error) string {
+	switch {
+	case err != nil:
+		return stepFailed
+	case again < 0:
+		return stepCompleted
+	}
+	return stepContinued
 }

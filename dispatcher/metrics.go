@@ -31,6 +31,7 @@ type metrics struct {
 	linked       prometheus.Counter // deliveries that name the event before
 	unlinked     prometheus.Counter
 	ended        *prometheus.CounterVec
+	jobSteps     *prometheus.CounterVec
 	pending      prometheus.Gauge
 	oldest       prometheus.Gauge
 	dead         prometheus.Gauge
@@ -66,6 +67,9 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 		ended: factory.NewCounterVec(prometheus.CounterOpts{
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
+		jobSteps: factory.NewCounterVec(prometheus.CounterOpts{
+			Name: "spendhook_job_steps_total", Help: "Steps of jobs over many deliveries, by result: continued, more of the job remains; completed, nothing remains; failed, it is tried again.",
+		}, []string{"result"}),
 		pending:    gauge("spendhook_events_pending", "Events that are not settled, in the partitions this replica owns."),
 		oldest:     gauge("spendhook_oldest_pending_seconds", "Wait of the oldest due work, or of work that is started and put back again and again, except work that a receiver, a rate limit or a pause holds, in the partitions this replica owns."),
 		dead:       gauge("spendhook_dead_letters", "Dead letters kept, in the partitions this replica owns."),
@@ -88,6 +92,9 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 	}
 	for _, s := range []delivery.Status{delivery.StatusDelivered, delivery.StatusDead, delivery.StatusCancelled} {
 		m.ended.WithLabelValues(string(s))
+	}
+	for _, result := range []string{stepContinued, stepCompleted, stepFailed} {
+		m.jobSteps.WithLabelValues(result)
 	}
 	current := func(name, help string, value func() float64) {
 		factory.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)

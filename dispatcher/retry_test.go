@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"spendhook/dispatcher/delivery"
 	"spendhook/dispatcher/delivery/store"
@@ -128,6 +129,9 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	if job, err = h.Redelivery.Job(t.Context(), h.company, job.UUID); err != nil {
 		t.Fatal(err)
 	}
+	if testutil.ToFloat64(h.metrics.jobSteps.WithLabelValues(stepContinued)) == 0 {
+		t.Error("no step is counted")
+	}
 	if job.Status != redelivery.JobRunning || job.Changed <= 1000 || job.Changed > 2000 { // 1,000 due, 64 in flight, and a page
 		t.Errorf("%+v", job)
 	}
@@ -148,6 +152,7 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 	if got := h.deadLetters(); got != n-job.Changed {
 		t.Errorf("%d dead letters are left of %d, %d were made due", got, n, job.Changed)
 	}
+	eventually(t, func() bool { return testutil.ToFloat64(h.metrics.jobSteps.WithLabelValues(stepCompleted)) >= 1 }, "the last step is counted")
 	if _, err := h.Redelivery.Cancel(t.Context(), uuid.New(), job.UUID); !errors.Is(err, delivery.ErrNotFound) {
 		t.Errorf("another company's: %v", err)
 	}
@@ -160,14 +165,15 @@ func TestRetryIsPacedAndCancelled(t *testing.T) {
 // A company has a bounded number of unfinished jobs. A refused job changes nothing.
 func TestUnfinishedJobsAreBounded(t *testing.T) {
 	t.Parallel()
-	h := setup(t)
+	h := build(t, redistest.New(t), func(o *Options) { o.UnfinishedJobs = 20 })
+	h.start()
 	for range maxJobs { // nothing is done
 		h.jobs <- struct{}{}
 	}
 	sub := h.subscribe(receive(t, nil).URL)
 	recovers := redelivery.RecoverRequest{Company: h.company, Subscriber: sub.UUID, Since: time.Now().Add(-time.Minute), DryRun: true}
 	var last redelivery.Job
-	for range 100 {
+	for range 20 {
 		var err error
 		if last, err = h.Redelivery.Recover(t.Context(), recovers); err != nil {
 			t.Fatal(err)
@@ -194,7 +200,7 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 	all := h.jobsOf(redelivery.JobFilter{Size: 7})
 	retries := h.jobsOf(redelivery.JobFilter{Kinds: []redelivery.JobKind{redelivery.JobRetry}})
 	waiting := h.jobsOf(redelivery.JobFilter{Statuses: []redelivery.JobStatus{redelivery.JobQueued}, Subscriber: &sub.UUID})
-	if len(all) != 100 || len(retries) > 0 || len(waiting) != 99 {
+	if len(all) != 20 || len(retries) > 0 || len(waiting) != 19 {
 		t.Fatalf("%d jobs, %d retries, %d waiting", len(all), len(retries), len(waiting))
 	}
 	for i := range all[1:] {
@@ -202,7 +208,7 @@ func TestUnfinishedJobsAreBounded(t *testing.T) {
 			t.Errorf("%s after %s", all[i].CreatedAt, all[i+1].CreatedAt)
 		}
 	}
-	for _, job := range waiting[10:] { // each job rests after its steps: 100 would take minutes on a busy machine
+	for _, job := range waiting[10:] { // each job rests after its steps: all would take long on a busy machine
 		if _, err := h.Redelivery.Cancel(t.Context(), h.company, job.UUID); err != nil {
 			t.Fatal(err)
 		}

@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery/attempt"
+	"spendhook/internal/seal"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
+	"spendhook/subscribers/registry"
 )
 
 // callbackURLs checks that no subscriber waits for the verification of its callback URL.
@@ -22,16 +25,16 @@ func (d *doctor) callbackURLs(ctx context.Context, store *subscribers.Store) {
 	}
 }
 
-// mostWithoutToken is how many companies with a receiver without an access token are named.
-const mostWithoutToken = 5
+// mostNamed is how many companies with a receiver that needs attention are named.
+const mostNamed = 5
 
-// receiverTokens names companies with subscribers that are failing because their token endpoint gives no access token.
-func (d *doctor) receiverTokens(ctx context.Context, of *subscribers.Store) {
-	read, found := 0, 0
+// receivers finds subscribers that need attention, company by company, and tells of the first of each company.
+func (d *doctor) receivers(ctx context.Context, of *subscribers.Store, find func(context.Context, uuid.UUID) ([]subscribers.Subscriber, error), tell func(first subscribers.Subscriber, others int)) {
+	read, named := 0, 0
 	for company, err := range of.Companies(ctx) {
-		var without []subscribers.Subscriber
+		var found []subscribers.Subscriber
 		if err == nil {
-			without, err = d.withoutToken(ctx, of, company)
+			found, err = find(ctx, company)
 		}
 		switch {
 		case errors.Is(err, context.DeadlineExceeded):
@@ -40,24 +43,54 @@ func (d *doctor) receiverTokens(ctx context.Context, of *subscribers.Store) {
 		case err != nil:
 			d.problem("make Redis answer, then run this again", "%v", err)
 			return
-		case len(without) > 0:
-			first := without[0]
-			d.warn("try its token endpoint and client secret: spendhook subscriber test "+first.UUID.String()+" (docs/receiving.md)",
-				"subscriber %s of company %s is failing without an access token from %s, and %d others of the company", first.UUID, company, first.OAuth.TokenURL, len(without)-1)
-			found++
+		case len(found) > 0:
+			tell(found[0], len(found)-1)
+			named++
 		}
-		if found == mostWithoutToken {
-			d.warn("run it again when these are mended", "subscribers of more companies may be failing without an access token")
+		if named == mostNamed {
+			d.warn("run it again when these are mended", "more companies may have such subscribers")
 			return
 		}
 		if read++; read == mostCompanies {
-			if found > 0 {
-				d.warn("try those that are named first", "no more than %d companies were read", read)
+			if named > 0 {
+				d.warn("mend those that are named first", "no more than %d companies were read", read)
 			}
-			d.okText = fmt.Sprintf("no receiver of the first %d companies fails for want of an access token; no more were read", read)
+			d.okText += fmt.Sprintf(", in the first %d companies; no more were read", read)
 			return
 		}
 	}
+}
+
+// receiverTokens names companies with subscribers that are failing because their token endpoint gives no access token.
+func (d *doctor) receiverTokens(ctx context.Context, of *subscribers.Store) {
+	find := func(ctx context.Context, company uuid.UUID) ([]subscribers.Subscriber, error) {
+		return d.withoutToken(ctx, of, company)
+	}
+	d.receivers(ctx, of, find, func(first subscribers.Subscriber, others int) {
+		d.warn("try its token endpoint and client secret: spendhook subscriber test "+first.UUID.String()+" (docs/receiving.md)",
+			"subscriber %s of company %s is failing without an access token from %s, and %d others of the company", first.UUID, first.CompanyUUID, first.OAuth.TokenURL, others)
+	})
+}
+
+// retrySchedules names companies with subscribers whose retries take longer than events are kept.
+func (d *doctor) retrySchedules(ctx context.Context, of *subscribers.Store, ring *seal.Keyring) {
+	all := registry.New(d.redis.Client(), ring, 0)
+	most := longestRetries(d.cfg)
+	find := func(ctx context.Context, company uuid.UUID) (long []subscribers.Subscriber, err error) {
+		subs, err := all.Current(ctx, company)
+		for _, sub := range subs {
+			if sub.RetryTime() > most {
+				long = append(long, *sub)
+			}
+		}
+		return long, err
+	}
+	d.receivers(ctx, of, find, func(first subscribers.Subscriber, others int) {
+		takes := time.Duration(float64(first.RetryTime()) * (1 + d.cfg.Delivery.Jitter))
+		d.warn("raise events.retention, or shorten the schedule: spendhook subscriber update "+first.UUID.String()+" --retry-schedule 5,300,3600",
+			"the retries of subscriber %s of company %s take up to %v, and events are kept for %v: what waits for longer is in no list. %d others of the company have such schedules",
+			first.UUID, first.CompanyUUID, takes, d.cfg.Events.Retention, others)
+	})
 }
 
 // withoutToken lists the failing subscribers of a company whose last attempt had no access token.

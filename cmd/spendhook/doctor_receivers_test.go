@@ -60,6 +60,28 @@ func TestReceiversThatGetNothingAreNamed(t *testing.T) {
 	})
 }
 
+// Doctor names a subscriber whose retries take longer than events are kept, since the retention was made shorter.
+func TestSchedulesBeyondTheRetentionAreNamed(t *testing.T) {
+	t.Parallel()
+	url := sharedRedis(t)
+	h := newInstallation(t, url, "")
+	base := "dev: true\nredis: " + url + "\n"
+	h.settings(t, base)
+	d := h.start(t)
+	var sub gen.SubscriberWithSecret
+	sendWithKey(t, d, "/api/v1/subscribers", `{"name":"n","callbackUrl":"https://example.com/hook","events":["A"],"retrySchedule":[86400,172800]}`, "long", &sub)
+	args := []string{"--config", filepath.Join(h.dir, "config.yml"), "--data-dir", h.dir}
+	if got := found(t, exitOK, args...)["retry schedules"]; got.Result != findingOK {
+		t.Errorf("while events are kept for 7 days: %+v", got)
+	}
+	d.stop(t)
+	h.settings(t, base+"events: {retention: 72h}\ndelivery: {schedule: [1h]}\n")
+	got := found(t, exitOK, args...)["retry schedules"]
+	if want := "the retries of subscriber " + sub.UUID.String() + " of company " + developerCompany.String() + " take up to 86h24m0s, and events are kept for 72h0m0s"; got.Result != findingWarning || !strings.HasPrefix(got.Message, want) {
+		t.Errorf("afterwards: %+v", got)
+	}
+}
+
 // The settings limit challenges and certificates.
 func TestLimitsOfReceivers(t *testing.T) {
 	t.Parallel()

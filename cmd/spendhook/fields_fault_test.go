@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -126,6 +127,84 @@ func TestAnOrderKeyThatFailsUnderKills(t *testing.T) {
 		}
 	}
 	t.Logf("%d events of two keys", total)
+	for _, d := range co.daemons {
+		d.stop(t)
+	}
+}
+
+// slowlyLoaded answers after a moment, or cuts all connections while it is away. When it is back, no more requests may be
+// under way than it has answered since, and one of each replica, between which the partition may move.
+type slowlyLoaded struct {
+	mu                sync.Mutex
+	away              bool
+	cut               int // since it is away
+	underWay, most    int
+	answered, tooMany int // since it is back
+}
+
+// ServeHTTP answers a delivery.
+func (r *slowlyLoaded) ServeHTTP(_ http.ResponseWriter, req *http.Request) {
+	r.mu.Lock()
+	if r.away {
+		r.cut++
+		r.mu.Unlock()
+		panic(http.ErrAbortHandler)
+	}
+	r.underWay++
+	r.most = max(r.most, r.underWay)
+	if r.underWay > r.answered+2 {
+		r.tooMany++
+	}
+	r.mu.Unlock()
+	pause.For(context.WithoutCancel(req.Context()), 100*time.Millisecond)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.underWay--
+	r.answered++
+}
+
+func (r *slowlyLoaded) set(away bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.away, r.cut, r.most, r.answered, r.tooMany = away, 0, 0, 0, 0
+}
+
+// holds reports whether a condition holds.
+func (r *slowlyLoaded) holds(condition func() bool) func() bool {
+	return func() bool {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return condition()
+	}
+}
+
+// A receiver that was away while the replicas were killed is loaded slowly when it is back, and gets everything.
+func TestReceiversAreLoadedSlowlyAfterKills(t *testing.T) {
+	co := startChaosCompany(t)
+	r := &slowlyLoaded{}
+	server := httptest.NewServer(r)
+	t.Cleanup(server.Close)
+	body := fmt.Sprintf(`{"name":"slowly","callbackUrl":%q,"events":["PAYMENT_PAID"]%s}`, server.URL, patiently)
+	if status, answer := co.call(t.Context(), http.MethodPost, "/api/v1/subscribers", body, uuid.NewString()); status != http.StatusCreated {
+		t.Fatalf("subscribe: %d %s", status, answer)
+	}
+	total := 0
+	for range 3 {
+		r.set(true)
+		for range 500 / inboxBatch {
+			co.emitBatch(total, inboxBatch)
+			total += inboxBatch
+		}
+		eventually(t, deliveryPatience, "the breaker opens", r.holds(func() bool { return r.cut >= 10 }))
+		co.restart(syscall.SIGKILL, 0, 1)
+		r.set(false)
+		eventually(t, deliveryPatience, "all are delivered", r.holds(func() bool { return r.answered >= 500 }))
+		r.mu.Lock()
+		if r.tooMany > 0 || r.most < 4 {
+			t.Errorf("%d were under way at most; %d came too early", r.most, r.tooMany)
+		}
+		r.mu.Unlock()
+	}
 	for _, d := range co.daemons {
 		d.stop(t)
 	}

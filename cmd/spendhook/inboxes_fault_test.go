@@ -94,7 +94,11 @@ func inboxPrograms(t *testing.T) []*inboxProgram {
 	}
 	return slices.DeleteFunc(all, func(p *inboxProgram) bool {
 		_, err := os.Stat(p.needs)
-		if err != nil {
+		switch {
+		case err == nil:
+		case *inboxAway > 0:
+			t.Fatalf("%s is not built, make test-examples builds it", p.language)
+		default:
 			t.Logf("%s is left out, make test-examples builds it", p.language)
 		}
 		return err != nil

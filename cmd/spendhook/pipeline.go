@@ -73,7 +73,7 @@ func (d *daemon) openStores(context.Context) error {
 		Catalogue:     d.catalogue,
 		MaxPerCompany: d.cfg.Subscribers.MaxPerCompany,
 		SecretOverlap: d.cfg.Subscribers.SecretOverlap,
-		Retention:     time.Duration(float64(d.cfg.Events.Retention) / (1 + d.cfg.Delivery.Jitter)), // with its jitter, a schedule ends within it
+		Retention:     longestRetries(d.cfg),
 		Challenge:     subscribers.Challenge(d.cfg.Subscribers.Challenge),
 		NoContacts:    !d.linksWork(),
 		Mail:          d.cfg.SMTP.Host != "",
@@ -189,8 +189,8 @@ func (d *daemon) openDispatcher() error {
 		Sender: sender, Policy: deliveryPolicy(d.cfg), Archive: d.archive, ArchiveRetention: d.cfg.History.Retention, CompanyRetention: d.cfg.History.OfCompanies(), Replica: d.replica,
 		Concurrency:         d.cfg.Delivery.Concurrency,
 		EndpointConcurrency: d.cfg.Delivery.EndpointConcurrency, HostConcurrency: d.cfg.Delivery.HostConcurrency,
-		TopCompanies: d.cfg.Metrics.TopCompanies,
-		Counted:      d.counter.Attempted, Tail: d.tail, Forget: d.companies.Remove, Free: d.memoryFree, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
+		UnfinishedJobs: d.cfg.Limits.UnfinishedJobs, TopCompanies: d.cfg.Metrics.TopCompanies,
+		Counted: d.counter.Attempted, Tail: d.tail, Forget: d.companies.Remove, Free: d.memoryFree, Logger: d.log, Registerer: d.registry, Tracer: d.tracing.Tracer(),
 	})
 	d.inspector = inspect.New(inspect.Options{
 		Events: d.events, Subscribers: d.subscribers, Registry: d.subscriberRegistry, Deliveries: d.dispatcher.Deliveries, Requests: prepared, Send: sender.Send,
@@ -207,7 +207,7 @@ func (d *daemon) openDispatcher() error {
 	d.contacts = contacts.New(contacts.Options{
 		Client: d.redis.Client(), Keyring: d.keyring, Registry: d.subscriberRegistry, Health: d.health, Limiter: d.limiter,
 		Mailer: mailer, Send: sender.Send, Owned: d.dispatcher.Queue.Owned, FailsFor: deliveryPolicy(d.cfg).FailsFor,
-		PublicURL: d.publicURL(), Hourly: d.cfg.Limits.ContactHour, Audit: d.audit.Record, Logger: d.log, Registerer: d.registry,
+		PublicURL: d.publicURL(), Hourly: d.cfg.Limits.ContactHour, Confirms: d.cfg.Limits.ConfirmHour, Audit: d.audit.Record, Logger: d.log, Registerer: d.registry,
 	})
 	d.feed = feed.New(feed.Options{
 		Numbers: sequence.New(d.redis.Client()), Events: d.events, Dropped: d.dispatcher.Deliveries.Dropped, Quarantined: d.dispatcher.Quarantine.Events,

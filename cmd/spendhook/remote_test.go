@@ -148,6 +148,7 @@ func TestResourceCommands(t *testing.T) {
 	})
 	ok("changed     1", "delivery", "retry", "--status", "DELIVERED", "--since", "1h", "--dry-run")
 	ok("changed     0", "delivery", "cancel", "--event", "PAYMENT_PAID", "--dry-run")
+	d.cli(t, "", "delivery", "retry", "--status", "DELIVERED", "--since", "1h").want(t, exitUsage, "", "Retry all deliveries that match these filters (1)? Add --yes")
 	if r := d.cli(t, "", "delivery", "cancel", "--yes"); r.code != exitUsage {
 		t.Errorf("all deliveries would be cancelled: %+v", r)
 	}

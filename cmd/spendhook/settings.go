@@ -48,6 +48,11 @@ func rateLimits(l config.Limits) (client, company ratelimit.Limit) {
 		ratelimit.Limit{PerSecond: float64(l.CompanyRate), Burst: l.CompanyBurst}
 }
 
+// longestRetries is how long the retries of a subscriber may take: with their jitter, they end while the event is kept.
+func longestRetries(cfg *config.Config) time.Duration {
+	return time.Duration(float64(cfg.Events.Retention) / (1 + cfg.Delivery.Jitter))
+}
+
 func deliveryPolicy(cfg *config.Config) delivery.Policy {
 	return delivery.Policy{
 		Schedule:      cfg.Delivery.Schedule,

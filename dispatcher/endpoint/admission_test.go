@@ -402,6 +402,29 @@ func TestTheLoadGrowsAfterAnOutage(t *testing.T) {
 	f.wantMayStart(2, 8) // another endpoint
 }
 
+// An outage that a former owner has seen goes on, also of an endpoint whose URL was changed before; its load grows as after
+// one that this replica has seen.
+func TestTheLoadGrowsAfterAnOutageOfAFormerOwner(t *testing.T) {
+	t.Parallel()
+	f := setup(t, Options{PerEndpoint: 8, BreakerFailures: 2})
+	f.Learned(id(1), id(1), 2, time.Second)
+	f.now = f.now.Add(time.Second)
+	probe := func(r Result) {
+		d := &Delivery{Company: id(1), Endpoint: id(1), URL: 3, Queued: true}
+		if got := f.Enter(d); got != Start {
+			t.Fatalf("the probe: decision %d", got)
+		}
+		f.Leave(d, r)
+	}
+	probe(unreachable)
+	if n := f.Counts(); n.Open != 1 {
+		t.Errorf("after a probe that failed: %+v", n)
+	}
+	f.now = f.now.Add(f.o.BreakerPause)
+	probe(answered)
+	f.wantMayStart(1, 1)
+}
+
 // A waiting delivery starts when the load has grown.
 func TestWaitingDeliveriesStartAsTheLoadGrows(t *testing.T) {
 	t.Parallel()

@@ -120,7 +120,11 @@ func (a *Admission) Learned(_, id uuid.UUID, failures int, wait time.Duration) {
 }
 
 // renew forgets what was learned of an endpoint's former URL, when the endpoint gets its first delivery to another one.
+// What was Learned before the first attempt is of the present URL.
 func (a *Admission) renew(e *endpoint, url int) {
+	if e.progressAt.IsZero() {
+		e.url = max(e.url, url)
+	}
 	if url <= e.url {
 		return
 	}

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ var reasons = map[string]string{
 	delivery.ReasonTransform:          "the transform of the subscriber failed on the event",
 	delivery.ReasonSubscriberDeleted:  "the subscriber was deleted",
 	delivery.ReasonSubscriberDisabled: "the subscriber is disabled",
-	delivery.ReasonBusy:               "the endpoint is at its limit of concurrent attempts",
+	delivery.ReasonBusy:               "the endpoint is at its limit of concurrent attempts, which is low after an outage or a 429, and grows with each answer",
 	delivery.ReasonHostBusy:           "the host, which several subscribers share, is at its limit of concurrent attempts",
 	delivery.ReasonUnreachable:        "the circuit breaker of the endpoint is open",
 	delivery.ReasonRetryAfter:         "the endpoint sent Retry-After",
@@ -108,19 +109,28 @@ func failure(last attempt.Attempt) string {
 		return ""
 	}
 	text := fmt.Sprintf(" Attempt %d", last.Number)
-	if last.StatusCode > 0 {
+	switch {
+	case last.StatusCode > 0:
 		text += fmt.Sprintf(" was answered %d", last.StatusCode)
-	} else {
+	case last.Transform != "":
+		text += " sent nothing"
+	default:
 		text += " had no answer"
 	}
 	text += ": " + ErrorText(last.Error)
-	if answer := terminal.Escape(strings.Join(strings.Fields(strings.ToValidUTF8(string(last.ResponseBody), "?")), " "), ""); answer != "" {
-		if runes := []rune(answer); len(runes) > shownOfAnswer {
-			answer = string(runes[:shownOfAnswer]) + "…"
-		}
+	if answer := quoted(cmp.Or(last.Transform, string(last.ResponseBody))); answer != "" {
 		text += " (" + answer + ")"
 	}
 	return text + "."
+}
+
+// quoted returns the beginning of an answer or error as one line.
+func quoted(text string) string {
+	text = terminal.Escape(strings.Join(strings.Fields(strings.ToValidUTF8(text, "?")), " "), "")
+	if runes := []rune(text); len(runes) > shownOfAnswer {
+		text = string(runes[:shownOfAnswer]) + "…"
+	}
+	return text
 }
 
 // Detail is Why with the time of the next attempt.

@@ -195,9 +195,10 @@ func TestMissingJobIsForgotten(t *testing.T) {
 func TestLastJobIsAddedAgain(t *testing.T) {
 	t.Parallel()
 	s, _ := newService(t)
+	s.Unfinished = 1000 // the most that limits.unfinished_jobs may be
 	company := uuid.New()
 	var last Job
-	for range maxUnfinished {
+	for range s.Unfinished {
 		last = start(t, s, company)
 	}
 	last.text = ""
@@ -206,6 +207,22 @@ func TestLastJobIsAddedAgain(t *testing.T) {
 	}
 	if _, err := s.startJob(t.Context(), Job{CompanyUUID: company, Kind: JobDrop}); !errors.Is(err, ErrTooManyJobs) {
 		t.Errorf("another job: %v", err)
+	}
+	if _, err := s.startJob(t.Context(), Job{CompanyUUID: company, Kind: JobErase}); err != nil {
+		t.Errorf("an erasure: %v", err)
+	}
+}
+
+// The audit log says what a bulk request was to change.
+func TestDetail(t *testing.T) {
+	t.Parallel()
+	r := BulkRequest{Kind: JobCancel, Company: uuid.New(), Filter: store.Filter{EventTypes: []string{"BAD"}, CodeFrom: 500}}
+	if got := r.Detail(); got != `{"types":["BAD"],"codeFrom":500}` {
+		t.Error(got)
+	}
+	r.DryRun = true
+	if got := r.Detail(); got != `dry run of {"types":["BAD"],"codeFrom":500}` {
+		t.Error(got)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery"
@@ -22,6 +23,22 @@ type BulkRequest struct {
 	Filter  store.Filter // without a status: DEAD for JobRetry, PENDING and RETRYING for JobCancel
 	DryRun  bool         // only count
 }
+
+// Detail describes the request in the audit log, which outlives the job: its filter as JSON.
+func (r *BulkRequest) Detail() string {
+	filter, err := json.Marshal(r.Filter)
+	if err != nil { // a time beyond year 9999
+		return ""
+	}
+	detail := string(filter[:min(len(filter), maxDetail)])
+	if r.DryRun {
+		return "dry run of " + detail
+	}
+	return detail
+}
+
+// maxDetail bounds Detail, in bytes.
+const maxDetail = 1000
 
 // Matching is the filter of the deliveries to change. The error is ErrNotWaiting for a cancellation of a status other
 // than PENDING and RETRYING.

@@ -46,6 +46,7 @@ type Options struct {
 	Now          func() time.Time                                   // nil: the real clock, and Redis's for how long jobs are kept
 	NewID        func() uuid.UUID
 	Attempt      time.Duration // the longest that an attempt takes until it is recorded, nearly always
+	Unfinished   int           // jobs of a company at most; further ones are refused, except of the kind ERASE; default 100
 	Page         int           // how many deliveries or events one step of a job examines; default 500
 	Logger       *slog.Logger
 }
@@ -68,7 +69,7 @@ func New(o Options) *Service {
 	if o.Free == nil {
 		o.Free = func(uuid.UUID) int64 { return math.MaxInt64 }
 	}
-	o.Page = cmp.Or(o.Page, 500)
+	o.Unfinished, o.Page = cmp.Or(o.Unfinished, 100), cmp.Or(o.Page, 500)
 	return &Service{Options: o, keptEvents: o.Events.InRedis(), kept: o.Deliveries.InRedis(), clock: given}
 }
 

@@ -33,9 +33,6 @@ const (
 	// keptJobs is how many jobs of a company are kept: all unfinished jobs, and those that were
 	// finished last.
 	keptJobs = 2000
-	// maxUnfinished bounds the unfinished jobs of a company; further ones are refused, except of
-	// the kind ERASE.
-	maxUnfinished = 100
 )
 
 // Errors of jobs that a caller branches on.
@@ -69,12 +66,12 @@ func (s *Service) save(ctx context.Context, j *Job) error {
 	if err != nil {
 		return fmt.Errorf("encode job: %w", err)
 	}
-	finished, most := "0", maxUnfinished
+	finished, most := "0", s.Unfinished
 	if j.finished() {
 		finished = "1"
 	}
 	if j.Kind == JobErase {
-		most = keptJobs / 2
+		most += keptJobs / 4
 	}
 	p := partition.Of(j.CompanyUUID)
 	call := &script.Call{Script: saveScript, Keys: queues.Keys(p), Args: []any{

@@ -181,6 +181,32 @@ func TestOrderKeyWaitsForTheAttemptOfALostReplica(t *testing.T) {
 	testOrderAfterALoss(t, func(b *bench, company uuid.UUID) { b.orderKeys[of(company, "a", 0)] = "k" })
 }
 
+// They keep back no delivery with another key, although they are first in the retry set, and the endpoint is loaded slowly.
+func TestOrderKeysOfALostReplicaKeepBackNoOther(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	company := companies(testPartition, 1)[0]
+	lost := b.launch("r")
+	for _, id := range []string{"a", "b", "c", "d"} {
+		b.orderKeys[of(company, id, 0)] = id
+	}
+	lost.accept(company, "a", "b", "c")
+	eventually(t, "they are begun", func() bool { return len(lost.ids()) == 3 })
+	for _, id := range []string{"a", "b", "c"} {
+		lost.match(event(company, id), waits)
+	}
+	eventually(t, "all are in flight", func() bool { return len(lost.has()) == 3 })
+	lost.kill()
+	next := b.start(t, "r", func(o *workqueue.Options) { o.AttemptTimeout = 10 * soon })
+	next.mu.Lock()
+	next.limit = 1
+	next.mu.Unlock()
+	next.accept(company, "d")
+	eventually(t, "the event is begun", func() bool { return len(next.ids()) == 1 })
+	next.match(event(company, "d"), waits)
+	eventually(t, "it is in flight", func() bool { return slices.Equal(next.has(), []string{of(company, "d", 0)}) })
+}
+
 func testOrderAfterALoss(t *testing.T, order func(*bench, uuid.UUID)) {
 	t.Helper()
 	b := newBench(t)

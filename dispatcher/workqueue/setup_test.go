@@ -1,6 +1,7 @@
 package workqueue_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -127,6 +128,7 @@ type process struct {
 	jobs   []uuid.UUID
 	token  string // of the jobs
 	most   int    // that any company may start; default 1,000
+	limit  int    // deliveries of an endpoint in flight; 0: testLimit
 	closed bool   // no endpoint has a place
 	shares map[uuid.UUID]int
 }
@@ -239,11 +241,11 @@ func (p *process) free() int {
 	return p.most
 }
 
-// MayStart is testLimit less what is in flight.
+// MayStart is the limit less what is in flight.
 func (p *process) MayStart(_, endpoint uuid.UUID) (int, time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := testLimit
+	n := cmp.Or(p.limit, testLimit)
 	for _, t := range p.tasks {
 		if t.sub == endpoint {
 			n--

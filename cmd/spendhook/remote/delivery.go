@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"encoding/json"
+	"net/http"
 	"reflect"
 
 	"github.com/google/uuid"
@@ -77,10 +79,10 @@ func (c *deliveryGetCmd) Run(ctx context.Context, s *session) error {
 type deliveryRetryCmd struct {
 	deliveryFilters `set:"only=Only deliveries" set:"statuses=PENDING, DELIVERING, RETRYING, DELIVERED, DEAD, CANCELLED"` //nolint:staticcheck // kong takes the key several times
 
-	ID     string `arg:"" optional:"" name:"id" predictor:"delivery" help:"Id of the delivery. Without an id, all deliveries that match the filters; at least one filter is required."`
-	Yes    bool   `short:"y" help:"Do not ask for confirmation."`
-	DryRun bool   `help:"For one delivery, print the request. For many, count the deliveries. Nothing is retried."`
-	Wait   bool   `help:"For many deliveries, show the progress until the job ends."`
+	ID string `arg:"" optional:"" name:"id" predictor:"delivery" help:"Id of the delivery. Without an id, all deliveries that match the filters; at least one filter is required."`
+	bulk
+
+	DryRun bool `help:"For one delivery, print the request. For many, count the deliveries. Nothing is retried."`
 }
 
 // Run retries one delivery, or starts a job that retries many.
@@ -99,21 +101,50 @@ func (c *deliveryRetryCmd) Run(ctx context.Context, s *session) error {
 }
 
 func (c *deliveryRetryCmd) many(ctx context.Context, s *session) error {
-	if err := s.confirm(confirmation{Yes: c.Yes || c.DryRun}, "Retry all deliveries that match these filters? (--dry-run counts them.)"); err != nil {
-		return err
+	return c.change(ctx, s, "Retry", c.deliveryFilters, c.DryRun, func(body client.BulkRequest) (*http.Response, error) {
+		return s.RetryDeliveries(ctx, fields[client.RetryDeliveriesParams](s), body)
+	})
+}
+
+// bulk has the flags of commands that change many deliveries.
+type bulk struct {
+	Yes  bool `short:"y" help:"Do not ask for confirmation."`
+	Wait bool `help:"Of many deliveries, show the progress until the job ends."`
+}
+
+// change starts a job that changes the deliveries that match the filters, or counts them. Without --yes it counts them
+// first, and asks.
+func (c *bulk) change(ctx context.Context, s *session, verb string, of deliveryFilters, dryRun bool, send func(client.BulkRequest) (*http.Response, error)) error {
+	body := *fields[client.BulkRequest](s, of)
+	if !c.Yes && !dryRun {
+		body.DryRun = new(true)
+		text, err := readBody(send(body))
+		if err != nil {
+			return err
+		}
+		var counted client.Job
+		if err := json.Unmarshal(text, &counted); err != nil {
+			return err
+		}
+		atLeast := ""
+		if counted.FinishedAt == nil {
+			atLeast = "at least "
+		}
+		if err := s.confirm(confirmation{}, "%s all deliveries that match these filters (%s%d)?", verb, atLeast, counted.Changed); err != nil {
+			return err
+		}
 	}
-	body := fields[client.BulkRequest](s, c.deliveryFilters)
-	body.DryRun = &c.DryRun
-	resp, err := s.RetryDeliveries(ctx, fields[client.RetryDeliveriesParams](s), *body)
+	body.DryRun = &dryRun
+	resp, err := send(body)
 	return s.printJob(ctx, c.Wait, deliveryJob, resp, err)
 }
 
 type deliveryCancelCmd struct {
 	deliveryFilters `set:"only=Only deliveries" set:"statuses=PENDING, RETRYING"` //nolint:staticcheck // kong takes the key several times
 
-	Yes    bool `short:"y" help:"Do not ask for confirmation."`
+	bulk
+
 	DryRun bool `help:"Count the deliveries. Nothing is cancelled."`
-	Wait   bool `help:"Show the progress until the job ends."`
 }
 
 // Run starts a job that cancels deliveries.
@@ -121,11 +152,7 @@ func (c *deliveryCancelCmd) Run(ctx context.Context, s *session) error {
 	if reflect.ValueOf(c.deliveryFilters).IsZero() {
 		return UsageError("give filters such as --event CARD_ISSUED; see 'spendhook delivery list'")
 	}
-	if err := s.confirm(confirmation{Yes: c.Yes || c.DryRun}, "Cancel all waiting deliveries that match these filters? (--dry-run counts them.)"); err != nil {
-		return err
-	}
-	body := fields[client.BulkRequest](s, c.deliveryFilters)
-	body.DryRun = &c.DryRun
-	resp, err := s.CancelDeliveries(ctx, fields[client.CancelDeliveriesParams](s), *body)
-	return s.printJob(ctx, c.Wait, deliveryJob, resp, err)
+	return c.change(ctx, s, "Cancel", c.deliveryFilters, c.DryRun, func(body client.BulkRequest) (*http.Response, error) {
+		return s.CancelDeliveries(ctx, fields[client.CancelDeliveriesParams](s), body)
+	})
 }

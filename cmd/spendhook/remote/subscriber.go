@@ -83,7 +83,7 @@ type subscriberFields struct {
 	OnDead        *string  `help:"With --ordered or --ordered-by: continue or pause after a delivery is dead."`
 	RetrySchedule []int    `help:"Wait after a failed attempt, in seconds; give all, as in 5,300,3600."`
 	StopOn        []int    `help:"Status of an answer that ends the attempts of a delivery, such as 422; may repeat."`
-	Contacts      []string `name:"contact" help:"Mail address, or https URL of a Slack-compatible chat, that is told when the subscriber is disabled; may repeat."`
+	Contacts      []string `name:"contact" help:"Mail address, or https URL of a Slack-compatible chat, that is told when the subscriber is disabled; may repeat. The URL of a chat is a secret: give it in --file."`
 	HeadersFile   string   `local:"" placeholder:"FILE|-" help:"File with a JSON object of headers for each delivery. They are not flags, because headers may be secrets."`
 	OAuthFile     string   `name:"oauth-file" local:"" placeholder:"FILE|-" help:"File with a JSON object of tokenUrl, clientId, clientSecret, scope and audience: each delivery carries an access token of that endpoint."`
 	PerSecond     *string  `name:"rate-limit-per-second" local:"" help:"Rate limit in attempts per second."`

@@ -101,6 +101,7 @@ var boards = []board{
 			graph("Companies skipped at their share of memory", "cps", query{`rate(spendhook_shares_refused_total[$__rate_interval])`, "{{instance}}"}),
 			graph("Appended to retry sets", "cps", query{`rate(spendhook_deliveries_queued_total[$__rate_interval])`, "{{instance}}"}),
 			graph("Deliveries by whether they name the event before", "cps", query{`sum by (previous) (rate(spendhook_deliveries_matched_total[$__rate_interval]))`, "{{previous}}"}),
+			graph("Steps of jobs over many deliveries", "cps", query{`sum by (result) (rate(spendhook_job_steps_total[$__rate_interval]))`, "{{result}}"}),
 			graph("Failed evaluations of filters", "cps", query{`sum(rate(spendhook_filter_errors_total[$__rate_interval]))`, "failed"}),
 		}},
 		{"Signatures, tokens and certificates for receivers", []panel{

@@ -66,11 +66,13 @@ local function works(mark)
   return true
 end
 
--- free_of lists at most `most` deliveries of a retry set with scores from low to high that are not in flight.
-local function free_of(queue, marks, busy, low, high, most)
+-- free_of lists at most `most` deliveries of a retry set with scores from low to high that are not in flight, nor begun by
+-- a lost owner and to wait for its attempt.
+local function free_of(queue, marks, busy, low, high, most, waits_for_lost)
   local out = {}
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, low, high, 'LIMIT', 0, busy + most)) do
-    if #out < most and not (busy > 0 and works(redis.call('HGET', marks, id))) then out[#out + 1] = id end
+    local mark = #out < most and busy > 0 and redis.call('HGET', marks, id)
+    if #out < most and not works(mark) and not (mark and waits_for_lost(id)) then out[#out + 1] = id end
   end
   return out
 end
@@ -83,38 +85,37 @@ local function working(marks)
   return false
 end
 
--- waits_for returns why a due delivery with an order key does not begin yet; nil: it may begin.
-local function waits_for(company, marks, id, unplaced)
-  if ORDERED_MS > 0 and redis.call('HEXISTS', marks, id) == 1 then return 'takeover' end -- a lost owner has begun it
-  if unplaced and number_of(P, company, id) > unplaced then return 'event' end
-end
-
 -- serve marks due deliveries of an endpoint as in flight, and appends it to out.
 local function serve(company, sub, most, unplaced, out, marked)
   local e, s = company .. '/' .. sub, {}
   local queue, marks = P .. 'eq:' .. e, P .. 'ef:' .. e
   for i, value in ipairs(redis.call('HMGET', P .. 'es:' .. e, unpack(FIELDS))) do s[FIELDS[i]] = tonumber(value) end
-  local n, wait, held, deliveries, waiting = #out, -1, false, {}, {}
+  local n, wait, held, deliveries, for_lost, for_event = #out, -1, false, {}, false, false
   local not_before = math.max(s['until'] or 0, s.ordered and math.max(s.held or 0, now + ORDERED_MS) or 0)
   s.paused = s.paused or s.unverified
   if s.gone then s.ordered, s.paused, s.interval, s['until'], s.fails, not_before = nil, nil, nil, nil, nil, 0 end
   if most < 0 then most = s.interval and 0 or 1 end
   if s.ordered then most = math.min(most, 1) end
+  local function record_of(id) return read('HGET', P .. 'd:' .. company .. '/' .. id, sub) end
+  local function waits_for_lost(id) -- as all with its order key
+    local waits = ORDERED_MS > 0 and not s.gone and order_key(record_of(id)) ~= nil
+    for_lost = for_lost or waits
+    return waits
+  end
   if not s.paused and not_before <= now then
     local busy = redis.call('HLEN', marks)
-    local ids = free_of(queue, marks, busy, '-inf', s.gone and '+inf' or now, most + 1)
+    local ids = free_of(queue, marks, busy, '-inf', s.gone and '+inf' or now, most + 1, waits_for_lost)
     if #ids <= most and not s.gone then
-      for _, id in ipairs(free_of(queue, marks, busy, IN_ORDER, '(' .. BEHIND, most + 1 - #ids)) do ids[#ids + 1] = id end
+      for _, id in ipairs(free_of(queue, marks, busy, IN_ORDER, '(' .. BEHIND, most + 1 - #ids, waits_for_lost)) do ids[#ids + 1] = id end
     end
     held = s.ordered and (working(marks) or ids[1] and unplaced and number_of(P, company, ids[1]) > unplaced)
     if held then most = 0 end
     local taken, left = {}, #ids
     for _, id in ipairs(ids) do
       if bytes <= 0 or #taken == 2 * most then break end
-      local record = read('HGET', P .. 'd:' .. company .. '/' .. id, sub)
-      local why = not s.gone and order_key(record) and waits_for(company, marks, id, unplaced)
-      if why then
-        waiting[why] = true
+      local record = record_of(id)
+      if not s.gone and unplaced and order_key(record) and number_of(P, company, id) > unplaced then
+        for_event = true
       else
         taken[#taken + 1], taken[#taken + 2] = id, token .. ' ' .. ARGV[6]
         deliveries[#deliveries + 1], deliveries[#deliveries + 2] = id, record
@@ -139,11 +140,11 @@ local function serve(company, sub, most, unplaced, out, marked)
     elseif redis.call('EXISTS', queue) == 0 then
       redis.call('ZREM', P .. 'due', 'e:' .. e)
     end
-    if waiting.takeover then wait = wait < 0 and ORDERED_MS or math.min(wait, ORDERED_MS) end
+    if for_lost then wait = wait < 0 and ORDERED_MS or math.min(wait, ORDERED_MS) end
   end
   out[n + 1], out[n + 2], out[n + 3] = math.ceil(wait), s.fails or 0, math.max(0, (s['until'] or 0) - now)
   out[n + 4], out[n + 5], out[n + 6] = string.format('%.6f', s.interval or 0), s.burst or 0, math.floor((s.tat or now) - now)
-  out[n + 7], out[n + 8] = (s.ordered and 1 or 0) + ((held or waiting.event) and 2 or 0), deliveries
+  out[n + 7], out[n + 8] = (s.ordered and 1 or 0) + ((held or for_event) and 2 or 0), deliveries
 end
 
 -- company_at returns the answer for the company whose arguments begin at a, and lists the marks that it sets.
