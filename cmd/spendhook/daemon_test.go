@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -299,9 +300,12 @@ func (r *running) deliveries(tb testing.TB, statuses ...string) map[string]gen.D
 	return all
 }
 
-// cli runs a command against this daemon.
+// cli runs a command against this daemon. Unless it says otherwise, event send waits for a very busy daemon.
 func (r *running) cli(tb testing.TB, stdin, name string, args ...string) result {
 	tb.Helper()
+	if name == "event" && args[0] == "send" && !slices.Contains(args, "--retry-for") {
+		args = append(args, "--retry-for", "5m")
+	}
 	return command(tb, stdin, append([]string{name, "--url", r.api, "--token-file", secretFile(tb, r.token)}, args...)...)
 }
 
