@@ -22,7 +22,7 @@ type Record struct {
 
 	event client.EventInput
 	dead  string    // why the record can never be an event; "": it can
-	since time.Time // Time, or else when the record was read
+	since time.Time // Time, or else when the record was read, also if Time is later
 }
 
 // size estimates the bytes that a record takes in memory.
@@ -43,4 +43,5 @@ type Outcome struct {
 	Dead string
 
 	duplicate bool // it was accepted before
+	line      *line
 }

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/api/client"
@@ -23,7 +24,7 @@ import (
 
 const (
 	// again is the pause before a source is opened again after a fault. After ErrTooOld it is longer by tooOldPause: only
-	// a person can help, and RabbitMQ counts how often a message comes back to its queue.
+	// a person can help.
 	again       = 5 * time.Second
 	tooOldPause = time.Minute
 	// measured is how often lag and age are measured.
@@ -76,6 +77,12 @@ type Sender struct {
 	state   state
 	works   bool // a record has had an outcome since the state changed
 	silent  bool
+	held    time.Time // since when a part of the source cannot be read; zero: all can be
+
+	pausedUntil time.Time // nothing is sent before, since the daemon asked for it; zero: it did not
+	pauses      int       // that the daemon asked for, in a row
+	company     uuid.UUID // of the latest event
+	several     bool      // there are events of several companies
 }
 
 // New returns a Sender.
@@ -95,13 +102,19 @@ func (s *Sender) Serve(ctx context.Context, source Source) {
 	_ = pause.Until(ctx, again, func() error {
 		return source.Run(ctx, s)
 	}, func(err error) {
-		s.setState(closed)
-		s.opts.Log.LogAttrs(ctx, slog.LevelError, "a source failed and is opened again",
-			slog.String("source", s.opts.Name), slog.String("exception.message", err.Error()))
+		s.Down(ctx, err)
 		if errors.Is(err, ErrTooOld) {
 			pause.For(ctx, tooOldPause)
 		}
 	})
+}
+
+// Down says that the source has failed, until Active. A source that goes on after a fault without being opened again
+// calls it itself.
+func (s *Sender) Down(ctx context.Context, err error) {
+	s.setState(closed)
+	s.opts.Log.LogAttrs(ctx, slog.LevelError, "a source failed and is opened again",
+		slog.String("source", s.opts.Name), slog.String("exception.message", err.Error()))
 }
 
 // Failed reports whether the source cannot be read, because of a fault or since it was not opened yet.
@@ -111,8 +124,8 @@ func (s *Sender) Failed() bool {
 	return s.state == closed || s.silent
 }
 
-// Stream returns an empty stream. settle is called with records that have an outcome, by one goroutine at a time;
-// records whose settle failed are sent again after the next start.
+// Stream returns an empty stream. settle is called with records that have an outcome, all of them accepted or all dead, by
+// one goroutine at a time; records whose settle failed are sent again after the next start.
 func (s *Sender) Stream(settle func(context.Context, []Outcome) error) *Stream {
 	stream := &Stream{sender: s, settle: settle, woken: make(chan struct{}, 1), window: newWindow()}
 	s.mu.Lock()
@@ -165,6 +178,19 @@ func (s *Sender) setState(to state) (changed bool) {
 	return changed
 }
 
+// Hold says whether a part of the source cannot be read, while the others are. Its records count as the oldest ones from
+// then on.
+func (s *Sender) Hold(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !on:
+		s.held = time.Time{}
+	case s.held.IsZero():
+		s.held = s.now()
+	}
+}
+
 // setSilent says whether the source does not answer, although it is open: its client may wait for it.
 func (s *Sender) setSilent(silent bool) {
 	s.mu.Lock()
@@ -188,8 +214,8 @@ func (s *Sender) show() {
 
 // prepare makes the event of a record.
 func (s *Sender) prepare(ctx context.Context, r *Record) {
-	if r.since = r.Time; r.since.IsZero() {
-		r.since = s.now()
+	if r.since = s.now(); !r.Time.IsZero() && r.Time.Before(r.since) {
+		r.since = r.Time
 	}
 	event, key, err := s.opts.Mapper.Event(ctx, r)
 	if err != nil {
@@ -197,6 +223,7 @@ func (s *Sender) prepare(ctx context.Context, r *Record) {
 		return
 	}
 	r.event, r.Key = event, key
+	s.note(event.CompanyUUID)
 }
 
 // count counts outcomes. It logs dead records, and the first outcome.
@@ -223,15 +250,16 @@ func (s *Sender) count(ctx context.Context, outcomes []Outcome) {
 	}
 }
 
-// answered notes the answer to a request, and logs when requests begin to be refused, when for another reason, and when
-// they cease to be.
-func (s *Sender) answered(ctx context.Context, err error) {
+// answered notes the answer to a request, which may be a probe, and logs when requests begin to be refused, when for
+// another reason, and when they cease to be.
+func (s *Sender) answered(ctx context.Context, err error, probe bool) {
 	kind := kindOf(err)
 	if err != nil {
 		s.opts.Metrics.refusals.WithLabelValues(s.opts.Name).Inc()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.heed(err, probe)
 	if kind == s.refusal {
 		return
 	}
@@ -283,6 +311,7 @@ func (s *Sender) measure(ctx context.Context, source Source) {
 func (s *Sender) oldest() (first time.Time, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	first = s.held
 	for stream := range s.streams {
 		stream.mu.Lock()
 		if t := stream.window.oldest(); first.IsZero() || !t.IsZero() && t.Before(first) {

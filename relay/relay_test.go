@@ -205,14 +205,20 @@ func TestATooOldRecordStopsTheStream(t *testing.T) {
 	}
 }
 
-func TestATimestampSlightlyAheadIsWaitedFor(t *testing.T) {
+// A record is dead if its timestamp is ahead of the relay's clock and of its own time. Else one of the clocks is wrong.
+func TestATimestampAheadOfAClockIsWaitedFor(t *testing.T) {
 	t.Parallel()
+	const none, day, dead = -1, 24 * time.Hour, "[a: VALIDATION_ERROR: ]"
 	for name, c := range map[string]struct {
 		ahead time.Duration
+		made  time.Duration // by how much the time of the record is ahead; none: it has no time
 		want  string
 	}{
-		"an hour":  {time.Hour, "[a]"},
-		"two days": {48 * time.Hour, "[a: VALIDATION_ERROR: ]"},
+		"by an hour":                            {time.Hour, 0, "[a]"},
+		"by two days":                           {2 * day, 0, dead},
+		"by two days, without a time":           {2 * day, none, dead},
+		"by two days, as its time":              {2 * day, 2 * day, "[a]"},
+		"by ten days, and its time by two days": {10 * day, 2 * day, dead},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -229,7 +235,15 @@ func TestATimestampSlightlyAheadIsWaitedFor(t *testing.T) {
 				stream := sender.Stream(got.settle)
 				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Hour)
 				defer cancel()
-				stream.Add(ctx, records("/a")...)
+				r := &Record{Value: []byte("a")}
+				if c.made != none {
+					r.Time = time.Now().Add(c.made)
+				}
+				begun := time.Now()
+				stream.Add(ctx, r)
+				if oldest, _ := sender.oldest(); !oldest.Equal(begun) { // not the time of the record: an alert would wait for it
+					t.Errorf("the oldest record is of %s", oldest)
+				}
 				_ = stream.Run(ctx)
 			})
 			if fmt.Sprint(got.list) != c.want {
@@ -323,6 +337,31 @@ func TestAnErrorOfSettleEndsTheStream(t *testing.T) {
 	})
 }
 
+// Accepted records are settled although the place for dead ones cannot be written.
+func TestDeadRecordsHoldUpNoAcceptedOnes(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sender, _ := newSender(t, &daemon{})
+		var got settled
+		full := errors.New("the disk is full")
+		stream := sender.Stream(func(ctx context.Context, outcomes []Outcome) error {
+			for _, o := range outcomes {
+				if o.Dead != "" {
+					return full
+				}
+			}
+			return got.settle(ctx, outcomes)
+		})
+		stream.Add(t.Context(), records("a/a1", "b/!", "c/c1")...)
+		if err := stream.Run(t.Context()); !errors.Is(err, full) || fmt.Sprint(got.list) != "[a1 c1]" {
+			t.Errorf("settled %v, %v", got.list, err)
+		}
+		if n := testutil.ToFloat64(sender.opts.Metrics.records.WithLabelValues("payments", "accepted")); n != 2 || sender.bytes.Load() != 0 {
+			t.Errorf("%v are counted, %d bytes are left", n, sender.bytes.Load())
+		}
+	})
+}
+
 func TestAStreamIsFull(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -369,7 +408,7 @@ func TestASourceIsOpenedAgain(t *testing.T) {
 		sender, registry := newSender(t, &daemon{refuse: func(string, int) *client.ItemError {
 			return &client.ItemError{Code: "STORAGE_FULL", RetryAfter: new(30)}
 		}})
-		runs := 0
+		runs, begun := 0, time.Now()
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		served := make(chan bool)
@@ -380,7 +419,7 @@ func TestASourceIsOpenedAgain(t *testing.T) {
 				}
 				to.Active(true)
 				stream := to.Stream((&settled{}).settle)
-				stream.Add(ctx, records("/a")...)
+				stream.Add(ctx, &Record{Value: []byte("a"), Time: begun.Add(-time.Hour)})
 				return stream.Run(ctx)
 			}))
 			close(served)
@@ -398,7 +437,7 @@ func TestASourceIsOpenedAgain(t *testing.T) {
 		defer end()
 		<-later.Done()
 		up("1")
-		if got := testutil.ToFloat64(sender.opts.Metrics.oldest); got != float64(made.Unix()) {
+		if got := testutil.ToFloat64(sender.opts.Metrics.oldest); got != float64(begun.Add(-time.Hour).Unix()) {
 			t.Errorf("the oldest record is of %v", got)
 		}
 		if got := testutil.ToFloat64(sender.opts.Metrics.behind); got != 7 {
@@ -408,6 +447,26 @@ func TestASourceIsOpenedAgain(t *testing.T) {
 		<-served
 		if runs != 3 {
 			t.Errorf("opened %d times", runs)
+		}
+	})
+}
+
+func TestAPartThatIsHeldIsTheOldest(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		sender, _ := newSender(t, &daemon{})
+		begun := time.Now()
+		sender.Hold(true)
+		<-time.After(time.Minute)
+		sender.Hold(true)
+		stream := sender.Stream((&settled{}).settle)
+		stream.Add(t.Context(), &Record{Value: []byte("a")})
+		if oldest, _ := sender.oldest(); !oldest.Equal(begun) {
+			t.Errorf("the oldest record is of %s", oldest)
+		}
+		sender.Hold(false)
+		if oldest, _ := sender.oldest(); !oldest.Equal(time.Now()) {
+			t.Errorf("the oldest record is of %s", oldest)
 		}
 	})
 }

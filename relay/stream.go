@@ -23,7 +23,8 @@ const (
 	// shortPause and longPause bound the wait after a refusal that passes.
 	shortPause = 200 * time.Millisecond
 	longPause  = 30 * time.Second
-	// maxAhead is how far the timestamp of a record may be ahead: a clock that goes wrong by less is waited for.
+	// maxAhead is how far the timestamp of a record may be ahead: a clock that goes wrong by less is waited for. It counts
+	// from the relay's clock, or from the record's own time if that is later, since then the relay's clock may be behind.
 	maxAhead = 24 * time.Hour
 	// maxUnsettled bounds the records of a stream, and maxBytes those of all streams of a source. Each stream may have
 	// one record beyond.
@@ -41,7 +42,7 @@ var ErrTooOld = errors.New("a record is older than events.retention of the daemo
 type Stream struct {
 	sender *Sender
 	settle func(context.Context, []Outcome) error
-	woken  chan struct{} // of capacity 1: records were added
+	woken  chan struct{} // of capacity 1: records were added, or the source does not wait any more
 
 	mu     sync.Mutex // guards all below
 	window *window
@@ -65,6 +66,11 @@ func (s *Stream) Add(ctx context.Context, records ...*Record) {
 		}
 	}
 	s.mu.Unlock()
+	s.wake()
+}
+
+// wake has Run look for what it may send.
+func (s *Stream) wake() {
 	select {
 	case s.woken <- struct{}{}:
 	default:
@@ -94,20 +100,17 @@ func (s *Stream) Run(ctx context.Context) error {
 	defer s.sender.remove(s)
 	refusals := 0 // of whole requests in a row
 	for {
-		s.mu.Lock()
-		lines, records := s.window.take(maxSent, s.sender.now())
-		next := s.window.next()
-		s.mu.Unlock()
-		if len(lines) == 0 {
+		if ctx.Err() != nil {
+			return nil
+		}
+		r, next := s.sender.take(s)
+		if len(r.lines) == 0 {
 			if !s.wait(ctx, next) {
 				return nil
 			}
 			continue
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		progress, err := s.send(ctx, lines, records, refusals)
+		progress, err := s.send(ctx, r, refusals)
 		if err != nil {
 			return err
 		}
@@ -119,7 +122,7 @@ func (s *Stream) Run(ctx context.Context) error {
 	}
 }
 
-// wait returns when records were added or next has come; false when ctx ended.
+// wait returns when Run was woken or next has come; false when ctx ended.
 func (s *Stream) wait(ctx context.Context, next time.Time) bool {
 	var due <-chan time.Time
 	if !next.IsZero() {
@@ -136,47 +139,64 @@ func (s *Stream) wait(ctx context.Context, next time.Time) bool {
 	return true
 }
 
-// send sends records, which are the first ones of lines, and settles those that have an outcome. progress is whether
-// any of them has.
-func (s *Stream) send(ctx context.Context, lines []*line, records []*Record, refusals int) (progress bool, err error) {
+// request is what a stream sends at a time.
+type request struct {
+	lines   []*line
+	records []*Record // the first ones of lines
+	probe   bool      // it finds out whether the daemon, which asked to wait, accepts again
+}
+
+// send sends records, and settles those that have an outcome. progress is whether any of them has.
+func (s *Stream) send(ctx context.Context, r request, refusals int) (progress bool, err error) {
 	begun := s.sender.now()
 	// The end of ctx does not cut off a request, and what is answered is settled.
 	ctx = context.WithoutCancel(ctx)
 	asking, cancel := context.WithTimeout(ctx, askTime)
-	answers := s.ask(asking, records)
+	answers := s.ask(asking, r)
 	cancel()
 	ctx, cancel = context.WithTimeout(ctx, settleTime)
 	defer cancel()
-	var outcomes []Outcome
-	var ended []*line
+	var accepted, dead []Outcome
 	s.mu.Lock()
-	for i, l := range lines {
+	for i, l := range r.lines {
 		a := answers[i]
 		switch {
 		case a.tooOld:
-			err = fmt.Errorf("%w: event %s of %s", ErrTooOld, records[i].event.ID, records[i].event.Timestamp.Format(time.RFC3339))
+			err = fmt.Errorf("%w: event %s of %s", ErrTooOld, r.records[i].event.ID, r.records[i].event.Timestamp.Format(time.RFC3339))
 		case a.wait > 0:
 			s.window.delay(l, begun.Add(max(a.wait, backoff(refusals))))
+		case a.dead != "":
+			dead = append(dead, Outcome{Record: r.records[i], Dead: a.dead, line: l})
 		default:
-			outcomes = append(outcomes, Outcome{Record: records[i], Dead: a.dead, duplicate: a.duplicate})
-			ended = append(ended, l)
+			accepted = append(accepted, Outcome{Record: r.records[i], duplicate: a.duplicate, line: l})
 		}
 		progress = progress || a.wait == 0
 	}
 	s.mu.Unlock()
-	if len(outcomes) > 0 {
-		if settleErr := s.settle(ctx, outcomes); settleErr != nil {
+	for _, outcomes := range [][]Outcome{accepted, dead} { // a dead record that cannot be written holds up no accepted one
+		if settleErr := s.end(ctx, outcomes); settleErr != nil {
 			return progress, settleErr
 		}
-		s.sender.count(ctx, outcomes)
 	}
-	s.mu.Lock()
-	for i, l := range ended {
-		s.sender.bytes.Add(-outcomes[i].size())
-		s.window.end(l)
-	}
-	s.mu.Unlock()
 	return progress, err
+}
+
+// end settles records, and removes them.
+func (s *Stream) end(ctx context.Context, outcomes []Outcome) error {
+	if len(outcomes) == 0 {
+		return nil
+	}
+	if err := s.settle(ctx, outcomes); err != nil {
+		return err
+	}
+	s.sender.count(ctx, outcomes)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range outcomes {
+		s.sender.bytes.Add(-o.size())
+		s.window.end(o.line)
+	}
+	return nil
 }
 
 // backoff doubles from shortPause to longPause.
@@ -193,46 +213,38 @@ type answer struct {
 }
 
 // ask sends records and returns an answer for each.
-func (s *Stream) ask(ctx context.Context, records []*Record) []answer {
-	answers := make([]answer, len(records))
+func (s *Stream) ask(ctx context.Context, r request) []answer {
+	answers := make([]answer, len(r.records))
 	var list []client.EventInput
-	var places []int
-	for i, r := range records {
-		if r.dead != "" {
-			answers[i].dead = r.dead
+	var asked []int // places of the events of list
+	for i, record := range r.records {
+		if record.dead != "" {
+			answers[i].dead = record.dead
 		} else {
-			list, places = append(list, r.event), append(places, i)
+			list, asked = append(list, record.event), append(asked, i)
 		}
 	}
-	for i, a := range s.askAll(ctx, list) {
-		answers[places[i]] = a
-	}
-	return answers
-}
-
-// askAll sends events.
-func (s *Stream) askAll(ctx context.Context, list []client.EventInput) []answer {
 	if len(list) == 0 {
-		return nil
+		return answers
 	}
 	results, err := s.sender.emitter.SendAll(ctx, list)
 	pause := shortPause
 	if refusal, ok := errors.AsType[*client.Error](err); ok {
 		pause = max(pause, refusal.RetryAfter)
 	}
-	answers := make([]answer, len(list))
-	for i := range list {
-		answers[i] = s.sender.read(&list[i], results[i], pause)
-		if refusal := results[i].Error; err == nil && refusal != nil && (answers[i].wait > 0 || answers[i].tooOld) {
+	for i, place := range asked {
+		a := s.sender.read(r.records[place], results[i], pause)
+		if refusal := results[i].Error; err == nil && refusal != nil && (a.wait > 0 || a.tooOld) {
 			err = &itemError{refusal}
 		}
+		answers[place] = a
 	}
-	s.sender.answered(ctx, err)
+	s.sender.answered(ctx, err, r.probe)
 	return answers
 }
 
 // read says what a result means. pause is the wait after a request without results.
-func (s *Sender) read(event *client.EventInput, result client.EventItemResult, pause time.Duration) answer {
+func (s *Sender) read(r *Record, result client.EventItemResult, pause time.Duration) answer {
 	switch result.Status {
 	case client.EventItemResultStatusACCEPTED:
 		return answer{}
@@ -255,10 +267,17 @@ func (s *Sender) read(event *client.EventInput, result client.EventItemResult, p
 		return answer{tooOld: true}
 	case code("COMPANY_MISMATCH"): // the mapping lets only the source's companies pass, so the token is wrong
 		return answer{wait: longPause}
-	case code("EVENT_IN_FUTURE") && event.Timestamp.Before(s.now().Add(maxAhead)):
+	case code("EVENT_IN_FUTURE") && r.event.Timestamp.Before(later(s.now(), r.Time).Add(maxAhead)):
 		return answer{wait: longPause}
 	}
 	return answer{dead: reason(refusal)}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // itemError is the refusal of one event as an error.

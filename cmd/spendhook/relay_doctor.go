@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"spendhook/api/client"
@@ -57,7 +58,8 @@ func (c *relayDoctorCmd) Run(ctx context.Context, term *stdio) error {
 	return nil
 }
 
-// relayToken sends an event without an id for each company: the daemon refuses it, after it has checked the token.
+// relayToken sends an event without an id for each company: the daemon refuses it, after it has checked the token. For one
+// of a company that nobody has, it must refuse the token.
 func (d *doctor) relayToken(ctx context.Context, cfg *config.Relay, s config.RelaySource) {
 	const remedy = "correct companies, or give the source a valid token of its company with the scope events:write"
 	transport, err := relayTransport(cfg)
@@ -72,8 +74,7 @@ func (d *doctor) relayToken(ctx context.Context, cfg *config.Relay, s config.Rel
 		return
 	}
 	for _, company := range s.Companies {
-		body := fmt.Sprintf(`{"companyUuid":%q}`, company)
-		_, err := api.IngestEventsWithBodyWithResponse(ctx, &client.IngestEventsParams{}, "application/json", strings.NewReader(body))
+		err := sendWithoutID(ctx, api, company)
 		refusal, answered := errors.AsType[*client.Error](err)
 		switch {
 		case answered && refusal.Status == http.StatusBadRequest:
@@ -83,4 +84,19 @@ func (d *doctor) relayToken(ctx context.Context, cfg *config.Relay, s config.Rel
 			d.problem("start the daemon, or correct url and the certificates", "company %s: %v", company, err)
 		}
 	}
+	if len(s.Companies) > 1 { // these need a token without a company
+		return
+	}
+	refusal, answered := errors.AsType[*client.Error](sendWithoutID(ctx, api, uuid.New()))
+	if answered && refusal.Status == http.StatusBadRequest {
+		d.warn("give the source a token of its company (docs/tokens.md): whoever reads this one could send events of any company",
+			"the token is valid for other companies, too")
+	}
+}
+
+// sendWithoutID sends an event that is refused with 400 if the token may send events of the company.
+func sendWithoutID(ctx context.Context, api *client.ClientWithResponses, company uuid.UUID) error {
+	body := fmt.Sprintf(`{"companyUuid":%q}`, company)
+	_, err := api.IngestEventsWithBodyWithResponse(ctx, &client.IngestEventsParams{}, "application/json", strings.NewReader(body))
+	return err
 }

@@ -65,6 +65,7 @@ func relayClient(c config.RelaySource, transport http.RoundTripper) client.Optio
 		o.Credentials = &client.Credentials{ID: c.ClientID, Secret: c.ClientSecret.Reveal()}
 	} else {
 		o.Token = c.Token.Reveal()
+		o.Transport = relay.NewTokenFile(c.TokenFile, c.Token, transport)
 	}
 	return o
 }

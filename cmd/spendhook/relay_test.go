@@ -155,6 +155,27 @@ func TestRelayWithAWrongToken(t *testing.T) {
 	r.relay.stop(t)
 }
 
+// A token that is written to the file works without a restart.
+func TestRelayReadsANewToken(t *testing.T) {
+	t.Parallel()
+	h := newInstallation(t, sharedRedis(t), "")
+	r := newRelayTrial(t, h, h.start(t))
+	right, err := os.ReadFile(r.file("token"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.authorize("expired")
+	r.insert("order-1", time.Now(), r.company)
+	r.start()
+	eventually(t, deliveryPatience, "the refusal is counted", func() bool {
+		_, text := get(t, r.relay.admin+"/metrics")
+		return strings.Contains(text, "spendhook_relay_refusals_total{source=\"orders\"}") && !strings.Contains(text, "spendhook_relay_refusals_total{source=\"orders\"} 0\n")
+	})
+	r.authorize(string(right))
+	eventually(t, deliveryPatience, "the outbox is empty", func() bool { return r.count("spendhook_outbox") == 0 })
+	r.relay.stop(t)
+}
+
 func TestRelayTest(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

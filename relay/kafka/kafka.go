@@ -37,6 +37,8 @@ const (
 	fetchWait = 250 * time.Millisecond
 	// maxBatchBytes bounds a batch after decompression.
 	maxBatchBytes = 128 << 20
+	// heldTime is how long a partition is not read whose next batch cannot be.
+	heldTime = time.Minute
 	// maxDeadBytes bounds one dead record, with the headers that are added. The broker has a limit of its own.
 	maxDeadBytes = 64 << 20
 	// commitEvery is how often settled offsets are committed. A member that dies sends the records of this time again.
@@ -69,8 +71,9 @@ type Options struct {
 	Brokers []string // host:port of some of them
 	Topics  []string
 	Group   string // the consumer group, which no other program may use
-	// DeadLetterTopic gets the records that can never be accepted. It must exist, and allow messages larger than those
-	// of Topics (max.message.bytes) since headers are added.
+	// DeadLetterTopic gets the records that can never be accepted. It must exist and not be compacted. It should allow
+	// messages larger than those of Topics (max.message.bytes) since headers are added: of a record that is too large
+	// only the reason and the place are written.
 	DeadLetterTopic string
 	TLS             *tls.Config // nil: connections are not encrypted
 	SASL            *SASL       // nil: the relay does not authenticate
@@ -86,6 +89,9 @@ type Source struct {
 	opts    Options
 	clients []kgo.Opt // of every client
 	commits *pacedlog.Problems
+
+	maxBatchBytes int           // see the constant, which is smaller in tests
+	heldTime      time.Duration // likewise
 
 	mu   sync.Mutex
 	open *session // nil: Run does not read
@@ -113,7 +119,8 @@ func New(o Options) (*Source, error) {
 	}
 	return &Source{
 		opts: o, clients: clients,
-		commits: pacedlog.New(o.Log, slog.LevelWarn, "offsets were not committed; their records may be sent again"),
+		commits:       pacedlog.New(o.Log, slog.LevelWarn, "offsets were not committed; their records may be sent again"),
+		maxBatchBytes: maxBatchBytes, heldTime: heldTime,
 	}, nil
 }
 
@@ -162,9 +169,10 @@ func (o *Options) mechanism() (sasl.Mechanism, error) {
 }
 
 // Run reads until ctx ends, and then returns nil after what was sent last is settled and committed. It returns an error
-// when the brokers cannot be reached at the start, when a topic is missing, when access is denied, when the membership
-// of the group is lost, when a batch cannot be read, when a dead record cannot be written, and relay.ErrTooOld. It waits
-// while brokers are away or partitions move.
+// when the brokers cannot be reached at the start, when a topic is missing or that of dead letters is compacted, when
+// access is denied, when the membership of the group is lost, when a dead record cannot be written, and
+// relay.ErrTooOld. It waits while brokers are away or partitions move. A partition with a batch that cannot be read is
+// held: it is read again after a while, and the others go on.
 func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
 	if err := s.prepare(ctx); err != nil {
 		if ctx.Err() != nil {

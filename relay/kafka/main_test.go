@@ -33,13 +33,22 @@ const (
 func newCluster(t *testing.T, partitions int32, options ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
 	cluster, err := kfake.NewCluster(append([]kfake.Opt{
-		kfake.NumBrokers(3), kfake.SeedTopics(partitions, topic), kfake.SeedTopics(1, dead),
+		kfake.NumBrokers(3), kfake.SeedTopics(partitions, topic),
 	}, options...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
+	create(t, cluster, dead, "max.message.bytes", "2097152")
 	return cluster
+}
+
+// create creates a topic with a setting and one partition.
+func create(t *testing.T, cluster *kfake.Cluster, name, setting, value string) {
+	t.Helper()
+	if err := cluster.CreateTopic(name, 1, map[string]string{setting: value}); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func newClient(t *testing.T, cluster *kfake.Cluster, options ...kgo.Opt) *kgo.Client {

@@ -31,12 +31,15 @@ func (o offsets) set(topic string, number int32, offset int64) {
 }
 
 // Check returns an error that names everything which prevents reading: brokers that cannot be reached, topics or a
-// dead-letter topic that are missing, a group that may not be used. It waits for at most half a minute.
+// dead-letter topic that are missing, a dead-letter topic that is compacted, a group that may not be used. It is also an
+// error when the dead-letter topic has no room for the largest records. Check waits for at most half a minute.
 func (s *Source) Check(ctx context.Context) error {
-	return s.ask(ctx, func(context.Context, *kgo.Client, []kmsg.MetadataResponseTopic, offsets) error { return nil })
+	return s.ask(ctx, func(ctx context.Context, client *kgo.Client, _ []kmsg.MetadataResponseTopic, _ offsets) error {
+		return s.checkRoom(ctx, client)
+	})
 }
 
-// prepare checks what Check does, and carries out newest.
+// prepare checks what prevents reading, and carries out newest.
 func (s *Source) prepare(ctx context.Context) error {
 	return s.ask(ctx, func(ctx context.Context, client *kgo.Client, topics []kmsg.MetadataResponseTopic, committed offsets) error {
 		if s.opts.Start != newest {
@@ -60,7 +63,7 @@ func (s *Source) ask(ctx context.Context, then func(context.Context, *kgo.Client
 	}
 	topics, topicsErr := s.topics(ctx, client)
 	committed, groupErr := s.committedOffsets(ctx, client)
-	if err := errors.Join(topicsErr, groupErr); err != nil {
+	if err := errors.Join(topicsErr, s.checkPolicy(ctx, client), groupErr); err != nil {
 		return err
 	}
 	return then(ctx, client, topics, committed)

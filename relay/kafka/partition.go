@@ -33,11 +33,13 @@ type partition struct {
 	session *session
 	client  *kgo.Client
 	stream  *relay.Stream
-	paused  chan struct{} // of capacity 1
+	paused  chan struct{} // of capacity 1: it is full
+	held    chan struct{} // of capacity 1: its next batch cannot be read
 	stop    context.CancelFunc
 	running sync.WaitGroup
 
-	next int64 // the offset to be read; 0: not known. Only add uses it.
+	next       int64 // the offset to be read; 0: not known. Only take uses it.
+	unreadable bool  // its next batch could not be read, and no record was since then; guarded by the session
 
 	mu     sync.Mutex // guards prefix
 	prefix *prefix
@@ -46,7 +48,10 @@ type partition struct {
 // newPartition starts to send the records of a partition until ctx ends or stop is called.
 func newPartition(ctx context.Context, s *session, client *kgo.Client, at place) *partition {
 	ctx, stop := context.WithCancel(ctx)
-	p := &partition{place: at, session: s, client: client, paused: make(chan struct{}, 1), stop: stop, prefix: newPrefix()}
+	p := &partition{
+		place: at, session: s, client: client, paused: make(chan struct{}, 1), held: make(chan struct{}, 1), stop: stop,
+		prefix: newPrefix(),
+	}
 	p.stream = s.to.Stream(p.settle)
 	p.running.Go(func() {
 		if err := p.stream.Run(ctx); err != nil {
@@ -55,6 +60,45 @@ func newPartition(ctx context.Context, s *session, client *kgo.Client, at place)
 	})
 	p.running.Go(func() { p.resume(ctx) })
 	return p
+}
+
+// take takes what was read. Before a batch that cannot be read there may be records.
+func (p *partition) take(ctx context.Context, fetched *kgo.FetchPartition) {
+	if fetched.Err == nil || len(fetched.Records) > 0 {
+		p.add(ctx, fetched)
+	}
+	switch {
+	case len(fetched.Records) > 0:
+		p.setUnreadable(false)
+	case unreadable(fetched):
+		p.hold(ctx, fetched.Err)
+	}
+}
+
+func (p *partition) setUnreadable(on bool) {
+	p.session.mu.Lock()
+	defer p.session.mu.Unlock()
+	if p.unreadable != on {
+		p.unreadable = on
+		p.session.show()
+	}
+}
+
+// hold reads the partition no more for a while.
+func (p *partition) hold(ctx context.Context, err error) {
+	p.session.source.opts.Log.LogAttrs(ctx, slog.LevelError, "a batch of records cannot be read; only its partition waits for it",
+		slog.String("topic", p.topic), slog.Int("partition", int(p.number)), slog.String("exception.message", err.Error()))
+	p.setUnreadable(true)
+	p.pause(p.held)
+}
+
+// pause reads the partition no more until resume has heard why.
+func (p *partition) pause(why chan<- struct{}) {
+	p.client.PauseFetchPartitions(p.asMap())
+	select {
+	case why <- struct{}{}:
+	default:
+	}
 }
 
 // add takes records that were read, and pauses the partition when that is enough.
@@ -70,11 +114,7 @@ func (p *partition) add(ctx context.Context, fetched *kgo.FetchPartition) {
 	p.mu.Unlock()
 	p.stream.Add(ctx, records...)
 	if p.full() {
-		p.client.PauseFetchPartitions(p.asMap())
-		select {
-		case p.paused <- struct{}{}:
-		default:
-		}
+		p.pause(p.paused)
 	}
 }
 
@@ -93,11 +133,15 @@ func (p *partition) noteLoss(ctx context.Context, fetched *kgo.FetchPartition) {
 	}
 }
 
-// resume reads the partition again once it is not full.
+// resume reads the partition again once it is not full, or was held for long enough.
 func (p *partition) resume(ctx context.Context) {
 	for {
 		select {
 		case <-p.paused:
+		case <-p.held:
+			if !pause.For(ctx, p.session.source.heldTime) {
+				return
+			}
 		case <-ctx.Done():
 			return
 		}
@@ -106,7 +150,7 @@ func (p *partition) resume(ctx context.Context) {
 				return
 			}
 		}
-		// When add pauses the partition at this moment, this undoes it, and the next add pauses it again.
+		// When take pauses the partition at this moment, this undoes it, and the next take pauses it again.
 		p.client.ResumeFetchPartitions(p.asMap())
 	}
 }

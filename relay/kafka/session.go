@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ func (s *session) options(ctx context.Context) []kgo.Opt {
 		kgo.FetchMaxBytes(fetchBytes),
 		kgo.FetchMaxPartitionBytes(partitionBytes),
 		kgo.FetchMaxWait(fetchWait),
-		kgo.MaxDecompressBatchBytes(maxBatchBytes),
+		kgo.MaxDecompressBatchBytes(s.source.maxBatchBytes),
 		kgo.KeepRetryableFetchErrors(), // else older brokers never report a missing topic
 		kgo.RebalanceTimeout(rebalanceTime),
 		kgo.BlockRebalanceOnPoll(),
@@ -69,8 +70,8 @@ func (s *session) poll(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 		fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
-			if p := s.partition(place{fetched.Topic, fetched.Partition}); p != nil && fetched.Err == nil {
-				p.add(ctx, &fetched.FetchPartition)
+			if p := s.partition(place{fetched.Topic, fetched.Partition}); p != nil {
+				p.take(ctx, &fetched.FetchPartition)
 			}
 		})
 		err := s.errorOf(ctx, fetches)
@@ -108,14 +109,15 @@ func (s *session) partition(at place) *partition {
 
 // errorOf is the first error that ends the session.
 func (s *session) errorOf(ctx context.Context, fetches kgo.Fetches) (first error) {
-	fetches.EachError(func(topic string, number int32, err error) {
+	fetches.EachPartition(func(fetched kgo.FetchTopicPartition) {
+		topic, number, err := fetched.Topic, fetched.Partition, fetched.Err
 		if loss, ok := errors.AsType[*kgo.ErrDataLoss](err); ok {
 			s.source.opts.Log.LogAttrs(ctx, slog.LevelError, "the brokers lost records, which may not have been read",
 				slog.String("topic", topic), slog.Int("partition", int(number)),
 				slog.Int64("first", loss.ResetTo), slog.Int64("last", loss.ConsumedTo-1))
 			return
 		}
-		if first != nil || passes(err) {
+		if err == nil || first != nil || passes(err) || unreadable(&fetched.FetchPartition) {
 			return
 		}
 		if topic == "" { // an error of the membership
@@ -134,6 +136,18 @@ func passes(err error) bool {
 	return kerr.IsRetriable(err) && !missing && !errors.Is(err, kerr.CorruptMessage)
 }
 
+// unreadable reports whether the next batch of a partition cannot be read: it is corrupt or too large. Such an error has
+// no type, but a fetch that has the end of the partition. The client passes over a batch of unknown format, so that the
+// session must end.
+func unreadable(fetched *kgo.FetchPartition) bool {
+	err := fetched.Err
+	if err == nil || strings.HasPrefix(err.Error(), "unknown magic") {
+		return false
+	}
+	_, answered := errors.AsType[*kerr.Error](err)
+	return errors.Is(err, kerr.CorruptMessage) || !answered && fetched.HighWatermark > 0
+}
+
 func (p place) wrap(action string, err error) error {
 	return fmt.Errorf("%s %s/%d: %w", action, p.topic, p.number, err)
 }
@@ -149,7 +163,13 @@ func (s *session) assign(ctx context.Context, client *kgo.Client, assigned map[s
 		}
 	}
 	client.ResumeFetchPartitions(assigned) // an earlier assignment may have ended while they were paused
+	s.show()
+}
+
+// show says whether partitions are read, and whether one of them is held. The caller holds s.mu.
+func (s *session) show() {
 	s.to.Active(len(s.partitions) > 0)
+	s.to.Hold(slices.ContainsFunc(slices.Collect(maps.Values(s.partitions)), func(p *partition) bool { return p.unreadable }))
 }
 
 // release ends the streams of partitions, and returns when the outcomes of their last requests are settled.
@@ -171,7 +191,7 @@ func (s *session) release(gone map[string][]int32) {
 	for _, p := range ending {
 		delete(s.partitions, p.place)
 	}
-	s.to.Active(len(s.partitions) > 0)
+	s.show()
 }
 
 // commit commits settled offsets before their partitions go.

@@ -7,10 +7,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -55,6 +57,31 @@ func TestCheckNamesAllProblems(t *testing.T) {
 	}
 	if err := newSource(t, cluster).Check(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestCheckOfTheDeadLetterTopic(t *testing.T) {
+	t.Parallel()
+	cluster := newCluster(t, 1)
+	create(t, cluster, "small", "max.message.bytes", "1050000") // a little more than that of the topic
+	create(t, cluster, "compacted", "cleanup.policy", "compact")
+	to := func(name string) *Source {
+		return newSource(t, cluster, func(o *Options) { o.DeadLetterTopic = name })
+	}
+	for name, want := range map[string]string{"small": "max.message.bytes", "compacted": "is compacted"} {
+		if err := to(name).Check(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, without %s", name, err, want)
+		}
+	}
+	if err := to("compacted").prepare(t.Context()); err == nil || !strings.Contains(err.Error(), "is compacted") {
+		t.Error(err)
+	}
+	if err := to("small").prepare(t.Context()); err != nil {
+		t.Error(err)
+	}
+	cluster.Fault(kfake.Fault{Keys: []kmsg.Key{kmsg.DescribeConfigs}, Err: kerr.TopicAuthorizationFailed, Count: -1})
+	if err := to("small").Check(t.Context()); err != nil {
+		t.Errorf("the user may not read settings: %v", err)
 	}
 }
 
@@ -224,6 +251,56 @@ func TestLargeDeadRecordsAreWritten(t *testing.T) {
 	start(t, newSource(t, cluster), &daemon{})
 	if got := readAll(t, cluster, dead, 4); len(got[0].Value) != 999_001 {
 		t.Errorf("%d bytes", len(got[0].Value))
+	}
+}
+
+// Records that are too large together are written one by one, and of one that is too large alone the reason and the place.
+func TestDeadRecordsInATopicForSmallOnes(t *testing.T) {
+	t.Parallel()
+	const limit, each, some = 50_000, 4000, 30
+	cluster := newCluster(t, 1)
+	create(t, cluster, "small", "max.message.bytes", strconv.Itoa(limit))
+	var records []*kgo.Record
+	for i := range some + 1 {
+		value := make([]byte, each)
+		if i == some {
+			value = make([]byte, limit)
+		}
+		_, _ = rand.Read(value) // it cannot be compressed
+		value[0] = '!'
+		records = append(records, &kgo.Record{
+			Topic: topic, Key: fmt.Append(nil, i), Value: value, Headers: []kgo.RecordHeader{{Key: "own", Value: []byte("1")}},
+		})
+	}
+	if err := newClient(t, cluster).ProduceSync(t.Context(), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	write(t, cluster, "a/a:1")
+	d := &daemon{}
+	r := start(t, newSource(t, cluster, func(o *Options) { o.DeadLetterTopic = "small" }), d)
+	d.wait(t, 1)
+	waittest.Until(t, "all offsets are committed", func() bool { return behind(cluster) == 0 })
+	if err := r.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := cluster.PartitionInfo("small", 0).HighWatermark; n != some+1 {
+		t.Errorf("%d dead records", n)
+	}
+	for _, r := range readAll(t, cluster, "small", some+1) {
+		headers := make(map[string]string)
+		for _, h := range r.Headers {
+			headers[h.Key] = string(h.Value)
+		}
+		if headers["spendhook-source-offset"] != string(r.Key) || headers["spendhook-dead-reason"] != "id: no such key" {
+			t.Errorf("record %s has the headers %v", r.Key, headers)
+		}
+		left := headers["spendhook-left-out"]
+		switch stub := string(r.Key) == strconv.Itoa(some); {
+		case stub && (len(r.Value) != 0 || headers["own"] != "" || !strings.Contains(left, "too large")):
+			t.Errorf("%d bytes, headers %v", len(r.Value), headers)
+		case !stub && (len(r.Value) != each || headers["own"] != "1" || left != ""):
+			t.Errorf("record %s of %d bytes has the headers %v", r.Key, len(r.Value), headers)
+		}
 	}
 }
 

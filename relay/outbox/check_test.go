@@ -3,11 +3,13 @@ package outbox
 import (
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"spendhook/internal/pgtest"
+	"spendhook/internal/porttest"
 	"spendhook/internal/secret"
 )
 
@@ -80,6 +82,33 @@ func TestLeastPrivileges(t *testing.T) {
 	db.waitEmpty()
 	if _, err := s.Behind(t.Context()); err != nil {
 		t.Error(err)
+	}
+}
+
+// On a Unix socket, which the other tests use, the settings do nothing.
+func TestTheServerNoticesThatARelayIsLost(t *testing.T) {
+	t.Parallel()
+	port := strconv.Itoa(porttest.Free(t))
+	_, remove, err := pgtest.Launch("listen_addresses=127.0.0.1", "port="+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(remove)
+	s, err := New(Options{URL: secret.Text("postgres://spendhook@127.0.0.1:" + port + "/postgres?sslmode=disable")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := s.connect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer disconnect(t.Context(), conn)
+	var got string
+	err = conn.QueryRow(t.Context(), `SELECT string_agg(name || '=' || setting, ' ' ORDER BY name)
+		FROM pg_settings WHERE name ~ '^tcp_'`).Scan(&got)
+	want := "tcp_keepalives_count=3 tcp_keepalives_idle=10 tcp_keepalives_interval=5 tcp_user_timeout=30000"
+	if err != nil || got != want {
+		t.Errorf("%s, want %s; %v", got, want, err)
 	}
 }
 

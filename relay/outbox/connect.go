@@ -18,6 +18,13 @@ import (
 const (
 	connectTimeout = 10 * time.Second
 	closeTimeout   = 2 * time.Second
+
+	// keepalives have the server end a session half a minute after the machine of its relay is lost, which frees the
+	// lock. They are set afterwards, since a pooler refuses to begin a session with them; not all servers know all of
+	// them; and they do nothing on a Unix socket.
+	keepalives = `SELECT set_config(name, value, false) FROM pg_settings JOIN (VALUES
+		('tcp_keepalives_idle', '10'), ('tcp_keepalives_interval', '5'), ('tcp_keepalives_count', '3'),
+		('tcp_user_timeout', '30000')) wanted (name, value) USING (name)`
 )
 
 // config reads the URL. Its errors have no part of it, since a password may be in the wrong place.
@@ -52,6 +59,14 @@ func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
 	conn, err := pgx.ConnectConfig(ctx, c)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the outbox: %w", oneLine(err))
+	}
+	err = bounded(ctx, func(ctx context.Context) error {
+		_, err := conn.Exec(ctx, keepalives)
+		return err
+	})
+	if err != nil {
+		disconnect(ctx, conn)
+		return nil, fmt.Errorf("set the keepalives of the outbox: %w", err)
 	}
 	return conn, nil
 }

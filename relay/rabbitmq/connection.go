@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// heartbeat is how often each side shows that it lives. A connection is lost after three of them are missing.
+	// heartbeat is how often each side shows that it lives. A connection is lost after silence: three are missing.
 	heartbeat = 10 * time.Second
+	silence   = 3 * heartbeat
 	// dialTime bounds connecting, and closeTime closing.
 	dialTime  = 30 * time.Second
 	closeTime = 5 * time.Second
@@ -146,8 +147,9 @@ type limitedConn struct {
 // Read waits for budget, and then reads.
 func (c *limitedConn) Read(p []byte) (int, error) {
 	if c.budget.wait() {
-		// The deadline, until which a heartbeat had to come, may have passed during the wait. The next frame sets it.
-		_ = c.SetReadDeadline(time.Time{}) // fails only when the connection is closed
+		// The deadline, until which a heartbeat had to come, may have passed during the wait. Setting it fails only when
+		// the connection is closed.
+		_ = c.SetReadDeadline(time.Now().Add(silence)) //nolint:forbidigo // the network's clock
 	}
 	return c.Conn.Read(p)
 }

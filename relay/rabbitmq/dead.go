@@ -41,7 +41,8 @@ func (ss *session) deadOf(outcomes []relay.Outcome) (letters []letter) {
 }
 
 // deadLetters writes to the dead-letter queue. It has a connection of its own, since a broker that is short of memory
-// or disk reads nothing from connections that publish, not even acknowledgements. After an error it must be closed.
+// or disk reads nothing from connections that publish, not even acknowledgements. After an error it must be closed,
+// and may then write again.
 type deadLetters struct {
 	source   *Source
 	conn     *connection // nil before the first letter
@@ -150,10 +151,12 @@ func (w *deadLetters) close() {
 	if w.conn != nil {
 		w.conn.close()
 	}
+	*w = deadLetters{source: w.source}
 }
 
 // publishing is the letter as a message. What would delete it, route it to further queues or be refused from another
-// user becomes a header: its expiration, the CC header and its user. Headers beyond maxHeaders are left out.
+// user becomes a header: its expiration, the CC header and its user. Headers beyond maxHeaders are left out, and so are
+// the counters of the queue, since the letter may be written to it again.
 func (l *letter) publishing(queue string) amqp.Publishing {
 	d := &l.message
 	table := amqp.Table{}
@@ -161,6 +164,9 @@ func (l *letter) publishing(queue string) amqp.Publishing {
 		maps.Copy(table, d.Headers)
 	} else {
 		table[headerPrefix+"left-out"] = fmt.Sprintf("headers of about %d bytes", n)
+	}
+	for _, name := range counters {
+		delete(table, name)
 	}
 	for _, name := range []string{"CC", "BCC"} {
 		if value, ok := table[name]; ok {

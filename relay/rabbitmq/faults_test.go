@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -139,26 +140,74 @@ func TestMemoryIsBounded(t *testing.T) {
 	})
 }
 
-// A message that could not be written is not acknowledged.
-func TestWithoutItsDeadLetterQueueADeadMessageStays(t *testing.T) {
+// Its letter is refused more often than the queue may deliver it.
+func TestADeadMessageIsKeptUntilItsLetterIsWritten(t *testing.T) {
 	t.Parallel()
 	eachType(t, "no-dead", func(t *testing.T, s *rabbittest.Server, queue string) {
 		t.Helper()
+		limitDeliveries(t, s, queue)
 		d, from := &daemon{}, source(t, s.URL(), queue, queue+".dead")
-		to, active := sender(t, d)
+		from.again = time.Millisecond
+		log := make(firstLines, 1000)
+		to, active := loggingSender(t, d, slog.New(slog.NewTextHandler(log, nil)))
 		r := run(t, func(ctx context.Context) error { return from.Run(ctx, to) })
 		waittest.Until(t, "the source reads", active)
 		if _, err := s.Channel().QueueDelete(queue+".dead", false, false, false); err != nil {
 			t.Fatal(err)
 		}
 		s.Publish(queue, amqp.Publishing{MessageId: "1", Body: []byte("!")})
-		if err := r.fails(); !strings.Contains(err.Error(), "NO_ROUTE") {
-			t.Errorf("error %v, want NO_ROUTE", err)
+		for range 2 * deliveryLimit {
+			log.waitFor(r, "NO_ROUTE")
 		}
-		if !returned(t, s, queue)["1"] {
-			t.Error("the message is not in the queue")
-		}
+		s.Declare(queue+".dead", rabbittest.Classic)
+		waittest.Until(t, "the letter is written", func() bool { return s.Ready(queue+".dead") == 1 })
+		waitEmpty(t, s, from)
+		r.stop()
 	})
+}
+
+// Each lost connection returns the message, until one more might be too many.
+func TestAQueueWithALimitIsNotReadUntilItDropsAMessage(t *testing.T) {
+	t.Parallel()
+	s := rabbittest.New(t)
+	queue := "limit-" + rabbittest.Quorum
+	s.Declare(queue+".dead", rabbittest.Classic)
+	limitDeliveries(t, s, queue)
+	s.Publish(queue, messages(1, 1)...)
+	proxy := rabbittest.NewProxy(t, s)
+	d := &daemon{before: func(context.Context, []string) error {
+		proxy.Cut()
+		return errors.New("no answer")
+	}}
+	from := source(t, proxy.URL(), queue, queue+".dead")
+	from.mostReturns = deliveryLimit - 1
+	to, _ := sender(t, d)
+	for n := range deliveryLimit + 1 {
+		err := run(t, func(ctx context.Context) error { return from.Run(ctx, to) }).fails()
+		if stopped := n >= deliveryLimit-1; strings.Contains(err.Error(), "is not read any more") != stopped {
+			t.Errorf("run %d: %v, want it stopped: %v", n, err, stopped)
+		}
+	}
+	if !returned(t, s, queue)[messages(1, 1)[0].MessageId] {
+		t.Error("the message is not in the queue")
+	}
+}
+
+// returned reads a queue until it is empty, and returns the ids.
+func returned(t *testing.T, s *rabbittest.Server, queue string) map[string]bool {
+	t.Helper()
+	waittest.Until(t, "the queue has no consumer", func() bool { return s.Consumers(queue) == 0 })
+	ch, ids := s.Channel(), map[string]bool{}
+	for {
+		m, ok, err := ch.Get(queue, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return ids
+		}
+		ids[m.MessageId] = true
+	}
 }
 
 // A broker that is short of disk confirms nothing and does not read.

@@ -238,13 +238,46 @@ func waitEmpty(t *testing.T, s *rabbittest.Server, from *Source) {
 	})
 }
 
-// firstLine gets the first line of a log.
-type firstLine chan string
+// deliveryLimit is how often a message may come back to a queue with a limit.
+const deliveryLimit = 3
 
-func (l firstLine) Write(line []byte) (int, error) {
+// limitDeliveries declares a queue of eachType again, with a delivery limit if it is a quorum queue.
+func limitDeliveries(t *testing.T, s *rabbittest.Server, queue string) {
+	t.Helper()
+	if !strings.HasSuffix(queue, rabbittest.Quorum) {
+		return
+	}
+	ch := s.Channel()
+	_, err := ch.QueueDelete(queue, false, false, false)
+	if err == nil {
+		_, err = ch.QueueDeclare(queue, true, false, false, false, amqp.Table{
+			amqp.QueueTypeArg: rabbittest.Quorum, "x-delivery-limit": deliveryLimit,
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// firstLines gets the first lines of a log, as many as it has capacity.
+type firstLines chan string
+
+func (l firstLines) Write(line []byte) (int, error) {
 	select {
 	case l <- string(line):
 	default:
 	}
 	return len(line), nil
+}
+
+// waitFor waits for the next line of a source that has a text.
+func (l firstLines) waitFor(r *running, text string) {
+	r.t.Helper()
+	for line := ""; !strings.Contains(line, text); {
+		select {
+		case line = <-l:
+		case <-r.done:
+			r.t.Fatalf("the source ended: %v", r.err)
+		}
+	}
 }

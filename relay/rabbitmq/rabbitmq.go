@@ -7,8 +7,9 @@
 //
 // The user needs the permissions read for the queue, write for amq.default, and configure for the lock, which is named
 // "spendhook-relay." and the name of the queue. A quorum queue must have no delivery limit, which RabbitMQ 4 has by
-// default: the queue drops messages that were returned more often, by relays that stopped or waited long for the
-// daemon.
+// default: the queue drops messages that were returned more often, by relays that stopped, or by the broker itself
+// when a message is not acknowledged within its consumer_timeout. So only faults of the connection end a session, and
+// the queue is not read any more before a message has come back as often as that limit.
 package rabbitmq
 
 import (
@@ -19,6 +20,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -52,6 +54,10 @@ type Source struct {
 	prefetch  int          // see the constant, which is smaller in tests
 	maxHeld   int64        // likewise
 	unsettled atomic.Int64 // delivered messages without an outcome
+	stopped   error        // why Run reads no more, unless nil
+
+	again, tooOldPause time.Duration // see the constants, which are smaller in tests
+	mostReturns        int64         // likewise
 }
 
 // New returns a source without connecting to the broker.
@@ -70,7 +76,9 @@ func New(o Options) (*Source, error) {
 	case len(lockPrefix+o.Queue) > longestName:
 		return nil, fmt.Errorf("the name of the queue must have at most %d bytes", longestName-len(lockPrefix))
 	}
-	return &Source{opts: o, prefetch: prefetch, maxHeld: maxHeld}, nil
+	return &Source{
+		opts: o, prefetch: prefetch, maxHeld: maxHeld, again: again, tooOldPause: tooOldPause, mostReturns: mostReturns,
+	}, nil
 }
 
 // Behind returns how many messages the queue has, with those that this source was delivered and that have no outcome

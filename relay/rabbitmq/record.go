@@ -2,6 +2,7 @@ package rabbitmq
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"spendhook/relay"
 )
 
-// record makes the record of a message.
+// record makes the record of a message, the same one each time that the message is delivered.
 func record(queue string, d *amqp.Delivery) *relay.Record {
 	return &relay.Record{
 		Value:    d.Body,
@@ -24,16 +25,21 @@ func record(queue string, d *amqp.Delivery) *relay.Record {
 			"messageId":     d.MessageId,
 			"correlationId": d.CorrelationId,
 			"type":          d.Type,
-			"redelivered":   d.Redelivered,
 		},
 	}
 }
 
-// headers returns the values of a table as text, without arrays and nested tables.
+// deliveryCount is how often a message came back to a quorum queue, which counts it in a header.
+const deliveryCount = "x-delivery-count"
+
+// counters are the headers that differ when a message is delivered again: an event made of them would be another one.
+var counters = []string{deliveryCount, "x-acquired-count"}
+
+// headers returns the values of a table as text, without arrays, nested tables and counters.
 func headers(table amqp.Table) map[string]string {
 	list := make(map[string]string, len(table))
 	for name, value := range table {
-		if text, ok := text(value); ok {
+		if text, ok := text(value); ok && !slices.Contains(counters, name) {
 			list[name] = text
 		}
 	}

@@ -24,9 +24,18 @@ const (
 	prefetch = 4000
 	// standby is how often a relay looks whether it may read.
 	standby = time.Second
-	// returnedOften is how many returns of a message are logged.
+	// again is the pause before dead letters are written again after a fault, and tooOldPause that before a message that
+	// was too old is sent again.
+	again       = 5 * time.Second
+	tooOldPause = time.Minute
+	// returnedOften is how many returns of a message are logged. A source with a message of mostReturns is not opened
+	// again after a fault. It must be far below the usual limit of 20, since each relay, and each start, counts once more.
 	returnedOften = 5
+	mostReturns   = 10
 )
+
+// errDead means that the broker did not take dead letters.
+var errDead = errors.New("write to the dead-letter queue")
 
 // session is one connection that reads the queue.
 type session struct {
@@ -38,7 +47,8 @@ type session struct {
 
 	cancelled chan string
 	closed    chan *amqp.Error
-	warned    bool // of messages that were returned often
+	warned    bool   // of messages that were returned often
+	given     uint64 // the highest tag of those that a stream got; of the goroutine that feeds it
 
 	mu        sync.Mutex // guards unsettled
 	unsettled map[uint64]amqp.Delivery
@@ -46,6 +56,9 @@ type session struct {
 
 // Run implements relay.Source.
 func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
+	if s.stopped != nil {
+		return s.stopped
+	}
 	limit := newBudget(s.maxHeld)
 	conn, err := s.dial(ctx, limit)
 	if err != nil {
@@ -61,8 +74,13 @@ func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
 		return endedBy(ctx, err)
 	}
 	defer ss.close(deliveries)
-	to.Active(true)
-	return endedBy(ctx, ss.relay(ctx, to, deliveries))
+	err = endedBy(ctx, ss.relay(ctx, to, deliveries))
+	if n := ss.returnedMost(); err != nil && n >= s.mostReturns {
+		s.stopped = fmt.Errorf("the queue %s is not read any more: a message came back to it %d times, and a delivery limit "+
+			"would drop it soon: restart this relay when the cause is mended: %w", s.opts.Queue, n, err)
+		return s.stopped
+	}
+	return err
 }
 
 // endedBy returns no error after the end of ctx, which may be the cause of any.
@@ -129,15 +147,45 @@ func (ss *session) consume(ch *amqp.Channel) (<-chan amqp.Delivery, error) {
 	return deliveries, nil
 }
 
-// relay reads until ctx ends or until a fault.
+// relay reads until ctx ends or until a fault that ends the session.
 func (ss *session) relay(ctx context.Context, to *relay.Sender, deliveries <-chan amqp.Delivery) error {
-	stream := to.Stream(ss.settle)
 	group, ctx := errgroup.WithContext(ctx)
 	records := make(chan *relay.Record, ss.source.prefetch)
-	group.Go(func() error { return stream.Run(ctx) })
 	group.Go(func() error { return ss.read(ctx, deliveries, records) })
+	group.Go(func() error { return ss.send(ctx, to, records) })
+	return group.Wait()
+}
+
+// send sends records until ctx ends or until a fault of the session. After any other fault the messages stay in the
+// session and are sent again: the end of it would return them, and a queue with a delivery limit drops those that were
+// returned more often.
+func (ss *session) send(ctx context.Context, to *relay.Sender, records <-chan *relay.Record) error {
+	for {
+		to.Active(true)
+		err := ss.stream(ctx, to, records)
+		wait := ss.source.again
+		switch {
+		case ctx.Err() != nil:
+			return err
+		case errors.Is(err, relay.ErrTooOld):
+			wait = ss.source.tooOldPause
+		case !errors.Is(err, errDead):
+			return err
+		}
+		to.Down(ctx, err)
+		if !pause.For(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// stream sends records by a stream until ctx ends or until a fault.
+func (ss *session) stream(ctx context.Context, to *relay.Sender, records <-chan *relay.Record) error {
+	stream := to.Stream(ss.settle)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return stream.Run(ctx) })
 	group.Go(func() error {
-		feed(ctx, stream, records)
+		ss.feed(ctx, stream, records)
 		return nil
 	})
 	return group.Wait()
@@ -164,16 +212,36 @@ func (ss *session) read(ctx context.Context, deliveries <-chan amqp.Delivery, re
 	}
 }
 
-// feed gives records to the stream while it is not full.
-func feed(ctx context.Context, stream *relay.Stream, records <-chan *relay.Record) {
+// feed gives records to the stream while it is not full: first those that an earlier stream had.
+func (ss *session) feed(ctx context.Context, stream *relay.Stream, records <-chan *relay.Record) {
+	for _, r := range ss.left() {
+		if !stream.WaitWhileFull(ctx) {
+			return
+		}
+		stream.Add(ctx, r)
+	}
 	for stream.WaitWhileFull(ctx) {
 		select {
 		case r := <-records:
+			ss.given = uint64(r.Position) //nolint:gosec // it was a tag
 			stream.Add(ctx, r)
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// left returns what a stream got that has no outcome, in order.
+func (ss *session) left() (records []*relay.Record) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for _, tag := range slices.Sorted(maps.Keys(ss.unsettled)) {
+		if tag <= ss.given {
+			d := ss.unsettled[tag]
+			records = append(records, record(ss.source.opts.Queue, &d))
+		}
+	}
+	return records
 }
 
 func (ss *session) add(ctx context.Context, d *amqp.Delivery) {
@@ -182,12 +250,32 @@ func (ss *session) add(ctx context.Context, d *amqp.Delivery) {
 	ss.mu.Lock()
 	ss.unsettled[d.DeliveryTag] = *d
 	ss.mu.Unlock()
-	if n, _ := d.Headers["x-delivery-count"].(int64); n >= returnedOften && !ss.warned {
+	if n := returns(d); n >= returnedOften && !ss.warned {
 		ss.warned = true
 		ss.source.opts.Log.LogAttrs(ctx, slog.LevelWarn,
 			"a message was returned to its queue often: a queue with a delivery limit would drop it",
 			slog.String("queue", ss.source.opts.Queue), slog.Int64("returns", n))
 	}
+}
+
+// returns is how often a message came back to a quorum queue. A message that comes for the first time may have the
+// header from elsewhere.
+func returns(d *amqp.Delivery) int64 {
+	n, _ := d.Headers[deliveryCount].(int64)
+	if !d.Redelivered {
+		return 0
+	}
+	return n
+}
+
+// returnedMost is the highest count of the messages without an outcome.
+func (ss *session) returnedMost() (most int64) {
+	ss.mu.Lock()
+	defer ss.mu.Unlock()
+	for _, d := range ss.unsettled {
+		most = max(most, returns(&d))
+	}
+	return most
 }
 
 // lost says why deliveries ended.
@@ -205,7 +293,8 @@ func (ss *session) lost() error {
 // settle writes the dead letters, and then acknowledges. Messages whose acknowledgement is lost are delivered again.
 func (ss *session) settle(ctx context.Context, outcomes []relay.Outcome) error {
 	if err := ss.dead.write(ctx, ss.deadOf(outcomes)); err != nil {
-		return fmt.Errorf("write to the dead-letter queue %s: %w", ss.source.opts.DeadLetterQueue, err)
+		ss.dead.close()
+		return fmt.Errorf("%w %s: %w", errDead, ss.source.opts.DeadLetterQueue, err)
 	}
 	upTo, single := ss.remove(outcomes)
 	if upTo > 0 {

@@ -2,8 +2,10 @@ package rabbitmq
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -93,4 +95,27 @@ func TestNothingIsReadWhileTheBudgetIsUsedUp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The other side may be lost during the wait, when its heartbeats are not read.
+func TestASilentConnectionIsLostAfterTheBudgetWasUsedUp(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		here, there := net.Pipe()
+		defer here.Close()
+		defer there.Close()
+		limit := newBudget(10)
+		limit.add(10)
+		failed := make(chan error)
+		go func() {
+			_, err := (&limitedConn{Conn: here, budget: limit}).Read(make([]byte, 1))
+			failed <- err
+		}()
+		synctest.Wait()
+		begun := time.Now()
+		limit.add(-1)
+		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(begun) != silence {
+			t.Errorf("%v after %v", err, time.Since(begun))
+		}
+	})
 }
