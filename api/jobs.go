@@ -82,14 +82,16 @@ func (s *server) bulkFilter(in gen.BulkRequest, company uuid.UUID) (f store.Filt
 // step of its job. The job paces the others.
 const bulkPage = 500
 
-// chargeBulk charges the caller for the deliveries of the first page.
+// chargeBulk charges the caller for the deliveries of the first page. It takes as much as the page may have before it reads
+// it, or a caller above its limit could have pages read for nothing.
 func (s *server) chargeBulk(ctx context.Context, q *request, f store.Filter) error {
-	f.Size = bulkPage
-	page, err := s.opts.Dispatcher.Deliveries.List(ctx, f)
-	if err != nil {
+	if err := s.charge(ctx, q, 1, bulkPage); err != nil {
 		return err
 	}
-	return s.charge(ctx, q, 1, max(1, len(page.Items)))
+	f.Size = bulkPage
+	page, err := s.opts.Dispatcher.Deliveries.List(ctx, f)
+	_ = s.charge(ctx, q, bulkPage, max(1, len(page.Items))) // it takes less, or as much
+	return err
 }
 
 // ListJobs is GET /api/v1/jobs.

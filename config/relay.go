@@ -75,6 +75,7 @@ type rabbitMQ struct {
 	URLFile         string      `yaml:"url_file"`
 	Queue           string      `yaml:"queue"`
 	DeadLetterQueue string      `yaml:"dead_letter_queue"`
+	DeliveryLimit   int         `yaml:"delivery_limit" default:"0"`
 	TLSFiles
 }
 

@@ -68,7 +68,7 @@ func newMetrics(reg prometheus.Registerer, admission *endpoint.Admission, record
 			Name: "spendhook_deliveries_total", Help: "Deliveries that reached a final status.",
 		}, []string{"status"}),
 		jobSteps: factory.NewCounterVec(prometheus.CounterOpts{
-			Name: "spendhook_job_steps_total", Help: "Steps of jobs over many deliveries, by result: continued, more of the job remains; completed, nothing remains; failed, it is tried again.",
+			Name: "spendhook_job_steps_total", Help: "Steps of jobs over many deliveries, by result: continued, the job goes on or waits; completed, it has ended; failed, it is tried again.",
 		}, []string{"result"}),
 		pending:    gauge("spendhook_events_pending", "Events that are not settled, in the partitions this replica owns."),
 		oldest:     gauge("spendhook_oldest_pending_seconds", "Wait of the oldest due work, or of work that is started and put back again and again, except work that a receiver, a rate limit or a pause holds, in the partitions this replica owns."),

@@ -23,8 +23,10 @@ const (
 	// shortPause and longPause bound the wait after a refusal that passes.
 	shortPause = 200 * time.Millisecond
 	longPause  = 30 * time.Second
-	// maxAhead is how far the timestamp of a record may be ahead: a clock that goes wrong by less is waited for. It counts
-	// from the relay's clock, or from the record's own time if that is later, since then the relay's clock may be behind.
+	// mostPause bounds how long a refused request is not repeated, whatever the answer asks for: a proxy may ask for an
+	// hour, and the daemon be back in a minute.
+	mostPause = time.Minute
+	// maxAhead is how far the timestamp of a record may be ahead: a clock that goes wrong by less is waited for.
 	maxAhead = 24 * time.Hour
 	// maxUnsettled bounds the records of a stream, and maxBytes those of all streams of a source. Each stream may have
 	// one record beyond.
@@ -230,10 +232,10 @@ func (s *Stream) ask(ctx context.Context, r request) []answer {
 	results, err := s.sender.emitter.SendAll(ctx, list)
 	pause := shortPause
 	if refusal, ok := errors.AsType[*client.Error](err); ok {
-		pause = max(pause, refusal.RetryAfter)
+		pause = max(pause, min(refusal.RetryAfter, mostPause))
 	}
 	for i, place := range asked {
-		a := s.sender.read(r.records[place], results[i], pause)
+		a := s.sender.read(&list[i], results[i], pause)
 		if refusal := results[i].Error; err == nil && refusal != nil && (a.wait > 0 || a.tooOld) {
 			err = &itemError{refusal}
 		}
@@ -244,7 +246,7 @@ func (s *Stream) ask(ctx context.Context, r request) []answer {
 }
 
 // read says what a result means. pause is the wait after a request without results.
-func (s *Sender) read(r *Record, result client.EventItemResult, pause time.Duration) answer {
+func (s *Sender) read(event *client.EventInput, result client.EventItemResult, pause time.Duration) answer {
 	switch result.Status {
 	case client.EventItemResultStatusACCEPTED:
 		return answer{}
@@ -267,17 +269,10 @@ func (s *Sender) read(r *Record, result client.EventItemResult, pause time.Durat
 		return answer{tooOld: true}
 	case code("COMPANY_MISMATCH"): // the mapping lets only the source's companies pass, so the token is wrong
 		return answer{wait: longPause}
-	case code("EVENT_IN_FUTURE") && r.event.Timestamp.Before(later(s.now(), r.Time).Add(maxAhead)):
+	case code("EVENT_IN_FUTURE") && event.Timestamp.Before(s.now().Add(maxAhead)):
 		return answer{wait: longPause}
 	}
 	return answer{dead: reason(refusal)}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }
 
 // itemError is the refusal of one event as an error.

@@ -38,13 +38,16 @@ func (s *Sender) heed(err error, probe bool) {
 	refusal, ok := errors.AsType[*client.Error](err)
 	switch {
 	case ok && s.concerns(refusal):
-		until := s.now().Add(max(refusal.RetryAfter, backoff(s.pauses)))
+		until := s.now().Add(min(max(refusal.RetryAfter, backoff(s.pauses)), mostPause))
 		if probe || s.pausedUntil.IsZero() {
 			s.pauses++
 		}
 		if probe || until.After(s.pausedUntil) {
 			s.pausedUntil = until
 		}
+	case probe && !wasRead(err):
+		s.pausedUntil = s.now().Add(backoff(s.pauses))
+		s.pauses++
 	case probe:
 		s.pausedUntil, s.pauses = time.Time{}, 0
 		for stream := range s.streams {
@@ -53,10 +56,20 @@ func (s *Sender) heed(err error, probe bool) {
 	}
 }
 
+// wasRead reports whether the daemon has read a request: it answers with results, or refuses it by 4xx.
+func wasRead(err error) bool {
+	if _, ok := errors.AsType[*itemError](err); ok {
+		return true
+	}
+	refusal, ok := errors.AsType[*client.Error](err)
+	return err == nil || ok && refusal.Status < http.StatusInternalServerError
+}
+
 // concerns reports whether a refusal that passes would meet any request of the source. One of all events of a request may
-// be that of a company at its quota, and other companies go on. The caller holds s.mu.
+// be that of a company at its quota, and other companies go on; one of a single event may be for its size. The caller
+// holds s.mu.
 func (s *Sender) concerns(refusal *client.Error) bool {
-	if len(refusal.Results) > 0 && s.several {
+	if n := len(refusal.Results); n == 1 || n > 1 && s.several {
 		return false
 	}
 	return refusal.RetryAfter > 0 || refusal.Status == http.StatusTooManyRequests || refusal.Status == http.StatusServiceUnavailable

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -21,7 +22,7 @@ func TestTheSourceWaitsAsLongAsTheDaemonAsks(t *testing.T) {
 	t.Parallel()
 	const streams, each = 16, 2 * maxSent
 	for name, refusal := range map[string]*client.Error{
-		"full":         {Status: http.StatusServiceUnavailable, Code: "STORAGE_FULL", RetryAfter: 30 * time.Second, Results: make([]client.EventItemResult, 1)},
+		"full":         {Status: http.StatusServiceUnavailable, Code: "STORAGE_FULL", RetryAfter: 30 * time.Second, Results: make([]client.EventItemResult, maxSent)},
 		"rate limited": {Status: http.StatusTooManyRequests, Code: "RATE_LIMITED", RetryAfter: 30 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -76,6 +77,29 @@ func TestTheSourceGoesOnAfterAProbe(t *testing.T) {
 	})
 }
 
+// A probe without an answer ends no wait.
+func TestAProbeWithoutAnAnswerIsRepeatedAlone(t *testing.T) {
+	t.Parallel()
+	const streams = 16
+	synctest.Test(t, func(t *testing.T) {
+		begun, asked := time.Now(), 0
+		d := &daemon{fail: func([]string, int) error {
+			asked++
+			switch since := time.Since(begun); {
+			case since == latency:
+				return &client.Error{Status: http.StatusServiceUnavailable, RetryAfter: 30 * time.Second}
+			case since < time.Minute:
+				return errors.New("no answer")
+			}
+			return nil
+		}}
+		runAll(t, d, streams, 2*time.Minute, func(stream int) []*Record { return []*Record{{Value: fmt.Append(nil, stream)}} })
+		if len(d.accepted) != streams || asked > 4*streams {
+			t.Errorf("%d accepted after %d requests", len(d.accepted), asked)
+		}
+	})
+}
+
 // A company at its quota holds up no other one of the source.
 func TestARefusalOfOneCompanyDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
@@ -83,7 +107,7 @@ func TestARefusalOfOneCompanyDoesNotHoldUpOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &daemon{fail: func(ids []string, _ int) error {
 			if slices.Contains(ids, "0") {
-				return &client.Error{Status: http.StatusTooManyRequests, Code: "BACKLOG_FULL", RetryAfter: time.Minute, Results: make([]client.EventItemResult, 1)}
+				return &client.Error{Status: http.StatusTooManyRequests, Code: "BACKLOG_FULL", RetryAfter: time.Minute, Results: make([]client.EventItemResult, 2)}
 			}
 			return nil
 		}}

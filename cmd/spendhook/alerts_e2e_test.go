@@ -596,6 +596,10 @@ func (s *site) relay() *relayTrial {
 	s.t.Helper()
 	r := newRelayTrial(s.t, s.in, s.daemons[0])
 	r.start()
+	eventually(s.t, patience, "the relay reads", func() bool { // else it is told as one that reads nothing
+		_, text := get(s.t, r.relay.admin+"/metrics")
+		return strings.Contains(text, "spendhook_relay_active{source=\"orders\"} 1\n")
+	})
 	s.target(s.t, "relays.json", r.relay)
 	return r
 }

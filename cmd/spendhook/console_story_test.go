@@ -71,9 +71,13 @@ func (w *story) emit(id, kind string, metadata map[string]any) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if status, _, text := w.daemon.do(w.t, "POST", "/api/v1/events", string(body)); status != http.StatusAccepted {
-		w.t.Fatalf("emit: %d %s", status, text)
-	}
+	eventually(w.t, patience, "the event is accepted", func() bool {
+		status, _, text := w.daemon.do(w.t, "POST", "/api/v1/events", string(body))
+		if status != http.StatusAccepted && status != http.StatusOK && status != http.StatusServiceUnavailable { // the daemon is very busy
+			w.t.Fatalf("emit: %d %s", status, text)
+		}
+		return status != http.StatusServiceUnavailable
+	})
 }
 
 // fill creates data of every kind for the company.

@@ -158,7 +158,7 @@ func (d *doctor) checkAll(ctx context.Context) {
 	d.check(ctx, "signing keys", "", func(ctx context.Context) { d.signingKeys(ctx, store) })
 	d.check(ctx, "callback URLs", "none waits for its verification", func(ctx context.Context) { d.callbackURLs(ctx, store) })
 	d.check(ctx, "receiver tokens", "no receiver fails for want of an access token", func(ctx context.Context) { d.receiverTokens(ctx, store) })
-	d.check(ctx, "retry schedules", "all end while their events are kept", func(ctx context.Context) { d.retrySchedules(ctx, store, ring) })
+	d.check(ctx, "retry schedules", "all end while their events are kept", func(ctx context.Context) { d.retrySchedules(ctx, store) })
 	d.check(ctx, "canary", "", func(ctx context.Context) { d.canary(ctx, ring) })
 	d.check(ctx, "encryption keys", "all are configured", func(ctx context.Context) {
 		if err := keycheck.Check(ctx, d.redis.Client(), ring); err != nil {

@@ -9,10 +9,9 @@ import (
 	"github.com/google/uuid"
 
 	"spendhook/dispatcher/delivery/attempt"
-	"spendhook/internal/seal"
 	"spendhook/subscribers"
 	"spendhook/subscribers/health"
-	"spendhook/subscribers/registry"
+	"spendhook/subscribers/layout"
 )
 
 // callbackURLs checks that no subscriber waits for the verification of its callback URL.
@@ -73,13 +72,12 @@ func (d *doctor) receiverTokens(ctx context.Context, of *subscribers.Store) {
 }
 
 // retrySchedules names companies with subscribers whose retries take longer than events are kept.
-func (d *doctor) retrySchedules(ctx context.Context, of *subscribers.Store, ring *seal.Keyring) {
-	all := registry.New(d.redis.Client(), ring, 0)
+func (d *doctor) retrySchedules(ctx context.Context, of *subscribers.Store) {
 	most := longestRetries(d.cfg)
 	find := func(ctx context.Context, company uuid.UUID) (long []subscribers.Subscriber, err error) {
-		subs, err := all.Current(ctx, company)
-		for _, sub := range subs {
-			if sub.RetryTime() > most {
+		hash, err := d.redis.Client().HGetAll(ctx, layout.CompanyKey(company)).Result()
+		for _, sub := range subscribers.DecodeShown(company, hash) {
+			if sub.Enabled && sub.RetryTime() > most {
 				long = append(long, *sub)
 			}
 		}

@@ -195,7 +195,7 @@ func TestReceiversAreLoadedSlowlyAfterKills(t *testing.T) {
 			co.emitBatch(total, inboxBatch)
 			total += inboxBatch
 		}
-		eventually(t, deliveryPatience, "the breaker opens", r.holds(func() bool { return r.cut >= 10 }))
+		eventually(t, deliveryPatience, "the breaker opens", r.holds(func() bool { return r.cut >= 80 })) // more than are under way at first
 		co.restart(syscall.SIGKILL, 0, 1)
 		r.set(false)
 		eventually(t, deliveryPatience, "all are delivered", r.holds(func() bool { return r.answered >= 500 }))

@@ -108,7 +108,7 @@ func newRabbitMQ(s config.RelaySource, log *slog.Logger) (*rabbitmq.Source, erro
 	if err != nil {
 		return nil, err
 	}
-	return rabbitmq.New(rabbitmq.Options{URL: q.URL, TLS: encryption, Queue: q.Queue, DeadLetterQueue: q.DeadLetterQueue, Log: log})
+	return rabbitmq.New(rabbitmq.Options{URL: q.URL, TLS: encryption, Queue: q.Queue, DeadLetterQueue: q.DeadLetterQueue, DeliveryLimit: q.DeliveryLimit, Log: log})
 }
 
 func newOutbox(s config.RelaySource) (*outbox.Source, error) {

@@ -53,7 +53,7 @@ func (r *relayTrial) write(name, text string) {
 	}
 }
 
-// authorize gives the relay a token, from its next start on.
+// authorize gives the relay a token, from its next start or 401 on.
 func (r *relayTrial) authorize(token string) { r.write("token", token) }
 
 func (r *relayTrial) sql(statement string, args ...any) {

@@ -407,22 +407,26 @@ func TestTheLoadGrowsAfterAnOutage(t *testing.T) {
 func TestTheLoadGrowsAfterAnOutageOfAFormerOwner(t *testing.T) {
 	t.Parallel()
 	f := setup(t, Options{PerEndpoint: 8, BreakerFailures: 2})
-	f.Learned(id(1), id(1), 2, time.Second)
-	f.now = f.now.Add(time.Second)
-	probe := func(r Result) {
-		d := &Delivery{Company: id(1), Endpoint: id(1), URL: 3, Queued: true}
+	attempt := func(endpoint, url int, r Result) {
+		t.Helper()
+		d := &Delivery{Company: id(1), Endpoint: id(endpoint), URL: url, Queued: true}
 		if got := f.Enter(d); got != Start {
-			t.Fatalf("the probe: decision %d", got)
+			t.Fatalf("decision %d", got)
 		}
 		f.Leave(d, r)
 	}
-	probe(unreachable)
-	if n := f.Counts(); n.Open != 1 {
-		t.Errorf("after a probe that failed: %+v", n)
+	attempt(2, 1, answered) // before it was another owner's
+	for endpoint := 1; endpoint <= 2; endpoint++ {
+		f.Learned(id(1), id(endpoint), 2, time.Second)
+		f.now = f.now.Add(time.Second)
+		attempt(endpoint, 3, unreachable)
+		if n := f.Counts(); n.Open != 1 {
+			t.Errorf("after a probe that failed: %+v", n)
+		}
+		f.now = f.now.Add(f.o.BreakerPause)
+		attempt(endpoint, 3, answered)
+		f.wantMayStart(endpoint, 1)
 	}
-	f.now = f.now.Add(f.o.BreakerPause)
-	probe(answered)
-	f.wantMayStart(1, 1)
 }
 
 // A waiting delivery starts when the load has grown.

@@ -31,6 +31,7 @@ type endpoint struct {
 	progressAt  time.Time
 	pausedUntil time.Time // end of the pause that the receiver asked for
 
+	learned   bool      // what is known came from Redis since the last attempt, and is of the present URL
 	failures  int       // unreachable attempts in a row; the breaker is open from BreakerFailures on
 	openUntil time.Time // when the retry set may probe the endpoint, while the breaker is open
 
@@ -113,17 +114,16 @@ func (a *Admission) Learned(_, id uuid.UUID, failures int, wait time.Duration) {
 		a.open--
 	}
 	until := a.o.Now().Add(wait)
-	e.failures, e.failing, e.openUntil, e.pausedUntil = failures, failures > 0, until, until
+	e.failures, e.failing, e.openUntil, e.pausedUntil, e.learned = failures, failures > 0, until, until, true
 	if a.isOpen(e) {
 		a.opened(e)
 	}
 }
 
 // renew forgets what was learned of an endpoint's former URL, when the endpoint gets its first delivery to another one.
-// What was Learned before the first attempt is of the present URL.
 func (a *Admission) renew(e *endpoint, url int) {
-	if e.progressAt.IsZero() {
-		e.url = max(e.url, url)
+	if e.learned {
+		e.url, e.learned = max(e.url, url), false
 	}
 	if url <= e.url {
 		return

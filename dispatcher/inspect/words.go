@@ -88,7 +88,11 @@ func (e *Explanation) Why() string {
 	case e.Verdict == VerdictDelivered:
 		return fmt.Sprintf("Delivered: attempt %d was answered %d at %s.", last.Number, last.StatusCode, time.UnixMilli(last.StartedAt).UTC().Format(time.RFC3339))
 	case e.Verdict == VerdictDead:
-		return "Given up" + why + "." + failure(last) + " Retry it, or recover the subscriber."
+		advice := " Retry it, or recover the subscriber."
+		if d.Reason == delivery.ReasonTransform {
+			advice = " Mend the transform, then retry it."
+		}
+		return "Given up" + why + "." + failure(last) + advice
 	case e.Verdict == VerdictCancelled:
 		return "Cancelled" + why + "."
 	case d.Status == delivery.StatusDelivering:

@@ -24,7 +24,7 @@ func TestDetail(t *testing.T) {
 		`Given up: every attempt of the schedule failed. Attempt 3 was answered 503: the receiver failed (the ledger is \u001b[31mclosed). Retry it, or recover the subscriber.`: {
 			Verdict: inspect.VerdictDead, Delivery: of(delivery.StatusDead, delivery.ReasonExhausted, 0, failed),
 		},
-		"Given up: the transform of the subscriber failed on the event. Attempt 1 sent nothing: the transform failed on the event (no such key: iban). Retry it, or recover the subscriber.": {
+		"Given up: the transform of the subscriber failed on the event. Attempt 1 sent nothing: the transform failed on the event (no such key: iban). Mend the transform, then retry it.": {
 			Verdict: inspect.VerdictDead, Delivery: of(delivery.StatusDead, delivery.ReasonTransform, 0, attempt.Attempt{Number: 1, StartedAt: at, Error: "transform", Transform: "no such key:\n iban"}),
 		},
 		"Cancelled: the subscriber was deleted.": {Verdict: inspect.VerdictCancelled, Delivery: of(delivery.StatusCancelled, delivery.ReasonSubscriberDeleted, 0)},

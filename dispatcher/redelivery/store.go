@@ -71,7 +71,7 @@ func (s *Service) save(ctx context.Context, j *Job) error {
 		finished = "1"
 	}
 	if j.Kind == JobErase {
-		most += keptJobs / 4
+		most = keptJobs * 3 / 4 // more than limits.unfinished_jobs can be
 	}
 	p := partition.Of(j.CompanyUUID)
 	call := &script.Call{Script: saveScript, Keys: queues.Keys(p), Args: []any{

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"spendhook/internal/secret"
 )
@@ -64,7 +65,7 @@ func (s *Source) connect(ctx context.Context) (*pgx.Conn, error) {
 		_, err := conn.Exec(ctx, keepalives)
 		return err
 	})
-	if err != nil {
+	if _, refused := errors.AsType[*pgconn.PgError](err); err != nil && !refused { // a server may forbid it
 		disconnect(ctx, conn)
 		return nil, fmt.Errorf("set the keepalives of the outbox: %w", err)
 	}

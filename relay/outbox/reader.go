@@ -130,7 +130,7 @@ func (r *reader) inMemory() int {
 	return len(r.memory)
 }
 
-// settle deletes rows that were accepted, and moves dead ones, in one transaction.
+// settle deletes rows that were accepted, or moves dead ones, in one transaction.
 func (r *reader) settle(ctx context.Context, outcomes []relay.Outcome) error {
 	var accepted, dead []int64
 	var reasons []string

@@ -9,7 +9,7 @@
 // "spendhook-relay." and the name of the queue. A quorum queue must have no delivery limit, which RabbitMQ 4 has by
 // default: the queue drops messages that were returned more often, by relays that stopped, or by the broker itself
 // when a message is not acknowledged within its consumer_timeout. So only faults of the connection end a session, and
-// the queue is not read any more before a message has come back as often as that limit.
+// a queue with a DeliveryLimit is not read any more when a message has come back half as often.
 package rabbitmq
 
 import (
@@ -44,7 +44,9 @@ type Options struct {
 	Queue string
 	// DeadLetterQueue gets the messages that can never be events. The operator declares it, durable and without limits.
 	DeadLetterQueue string
-	Log             *slog.Logger
+	// DeliveryLimit is how often a message may come back to a quorum queue before the queue drops it; 0: it never does.
+	DeliveryLimit int
+	Log           *slog.Logger
 }
 
 // Source is a queue. It implements relay.Source. Run must not be called again before it returns; the other methods are
@@ -54,10 +56,10 @@ type Source struct {
 	prefetch  int          // see the constant, which is smaller in tests
 	maxHeld   int64        // likewise
 	unsettled atomic.Int64 // delivered messages without an outcome
-	stopped   error        // why Run reads no more, unless nil
+	stopped   bool         // Run reads no more
 
 	again, tooOldPause time.Duration // see the constants, which are smaller in tests
-	mostReturns        int64         // likewise
+	mostReturns        int64         // after a fault the queue is not read if a message came back so often; 0: it is
 }
 
 // New returns a source without connecting to the broker.
@@ -77,7 +79,7 @@ func New(o Options) (*Source, error) {
 		return nil, fmt.Errorf("the name of the queue must have at most %d bytes", longestName-len(lockPrefix))
 	}
 	return &Source{
-		opts: o, prefetch: prefetch, maxHeld: maxHeld, again: again, tooOldPause: tooOldPause, mostReturns: mostReturns,
+		opts: o, prefetch: prefetch, maxHeld: maxHeld, again: again, tooOldPause: tooOldPause, mostReturns: int64(o.DeliveryLimit+1) / 2,
 	}, nil
 }
 

@@ -28,10 +28,8 @@ const (
 	// was too old is sent again.
 	again       = 5 * time.Second
 	tooOldPause = time.Minute
-	// returnedOften is how many returns of a message are logged. A source with a message of mostReturns is not opened
-	// again after a fault. It must be far below the usual limit of 20, since each relay, and each start, counts once more.
+	// returnedOften is how many returns of a message are logged.
 	returnedOften = 5
-	mostReturns   = 10
 )
 
 // errDead means that the broker did not take dead letters.
@@ -56,8 +54,9 @@ type session struct {
 
 // Run implements relay.Source.
 func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
-	if s.stopped != nil {
-		return s.stopped
+	if s.stopped { // it was logged
+		<-ctx.Done()
+		return nil
 	}
 	limit := newBudget(s.maxHeld)
 	conn, err := s.dial(ctx, limit)
@@ -75,10 +74,10 @@ func (s *Source) Run(ctx context.Context, to *relay.Sender) error {
 	}
 	defer ss.close(deliveries)
 	err = endedBy(ctx, ss.relay(ctx, to, deliveries))
-	if n := ss.returnedMost(); err != nil && n >= s.mostReturns {
-		s.stopped = fmt.Errorf("the queue %s is not read any more: a message came back to it %d times, and a delivery limit "+
+	if n := ss.returnedMost(); err != nil && s.mostReturns > 0 && n >= s.mostReturns {
+		s.stopped = true
+		return fmt.Errorf("the queue %s is not read any more: a message came back to it %d times, and the delivery limit "+
 			"would drop it soon: restart this relay when the cause is mended: %w", s.opts.Queue, n, err)
-		return s.stopped
 	}
 	return err
 }
@@ -214,12 +213,7 @@ func (ss *session) read(ctx context.Context, deliveries <-chan amqp.Delivery, re
 
 // feed gives records to the stream while it is not full: first those that an earlier stream had.
 func (ss *session) feed(ctx context.Context, stream *relay.Stream, records <-chan *relay.Record) {
-	for _, r := range ss.left() {
-		if !stream.WaitWhileFull(ctx) {
-			return
-		}
-		stream.Add(ctx, r)
-	}
+	stream.Add(ctx, ss.left()...) // at once, so that most go on with a request of which one cannot
 	for stream.WaitWhileFull(ctx) {
 		select {
 		case r := <-records:

@@ -26,6 +26,7 @@ _ADD = (
     "INSERT INTO spendhook_inbox (inbox, id, sequence, received_at) VALUES ({}, {}, {}, {})"
     " ON CONFLICT (inbox, id) DO NOTHING"
 )
+_ADDED = "SELECT 1 FROM spendhook_inbox WHERE inbox = {} AND id = {}"
 _CURSOR = "SELECT position FROM spendhook_cursor WHERE inbox = {}"
 _SET_CURSOR = (
     "INSERT INTO spendhook_cursor (inbox, position) VALUES ({}, {})"
@@ -122,14 +123,13 @@ class SqlStore:
                 cursor.execute(self._begin)
             if _commits_by_itself(connection):  # the id would be kept although the work fails
                 raise ValueError("the connection of the store is in the mode autocommit")
-            yield _SqlTransaction(self, cursor)
+            transaction = _SqlTransaction(self, cursor)
+            yield transaction
             in_transaction = getattr(connection, "in_transaction", None)  # only sqlite3 knows
             if in_transaction is False:
                 raise RuntimeError("the work has ended the transaction of the inbox")
             if in_transaction is not True:
-                # If the work has caught the error of a statement, PostgreSQL rolls back instead of committing, and the
-                # driver does not say so. Until then it refuses each statement.
-                connection.cursor().execute("SELECT 1")
+                transaction.check(connection.cursor())
             connection.commit()
         except BaseException:
             with suppress(Exception):  # the error that was first counts
@@ -150,11 +150,26 @@ class SqlStore:
 class _SqlTransaction:
     def __init__(self, store: SqlStore, cursor: Any) -> None:
         self._store = store
+        self._added: str | None = None
         self.work = cursor
 
     def add(self, id: str, sequence: int | None) -> bool:
         store = self._store
-        return store._execute(self.work, _ADD, store._name, id, sequence, int(store._now())) == 1
+        if store._execute(self.work, _ADD, store._name, id, sequence, int(store._now())) != 1:
+            return False
+        self._added = id
+        return True
+
+    def check(self, cursor: Any) -> None:
+        """Raises if the transaction was undone. PostgreSQL does that after an error, also if the work has caught it, and
+        its driver then commits nothing, and does not say so; until then it refuses each statement.
+        """
+        if self._added is None:
+            cursor.execute("SELECT 1")
+            return
+        self._store._execute(cursor, _ADDED, self._store._name, self._added)
+        if cursor.fetchone() is None:
+            raise RuntimeError("the work has ended the transaction of the inbox")
 
     def cursor(self) -> str:
         self._store._execute(self.work, _CURSOR, self._store._name)

@@ -278,6 +278,14 @@ class PostgresTest(SqlTests, unittest.TestCase):
         with self.store.transaction() as transaction:
             self.assertFalse(transaction.add("a", 1))
 
+    def test_work_that_rolls_back_is_an_error(self) -> None:
+        inbox = Inbox(
+            verifier=Verifier(secrets=[SECRET], now=Clock()), store=self.store,
+            work=lambda event, cursor: cursor.execute("ROLLBACK"),
+        )
+        with self.assertLogs("spendhook"):
+            self.assertEqual(inbox.handle(delivery("a")).status, 500)
+
 
 class StatementsTest(unittest.TestCase):
     def test_each_paramstyle(self) -> None:

@@ -109,8 +109,10 @@ func (c *deliveryRetryCmd) many(ctx context.Context, s *session) error {
 // bulk has the flags of commands that change many deliveries.
 type bulk struct {
 	Yes  bool `short:"y" help:"Do not ask for confirmation."`
-	Wait bool `help:"Of many deliveries, show the progress until the job ends."`
+	Wait bool `help:"Show the progress until the job ends."`
 }
+
+const cancel = "Cancel"
 
 // change starts a job that changes the deliveries that match the filters, or counts them. Without --yes it counts them
 // first, and asks.
@@ -127,7 +129,11 @@ func (c *bulk) change(ctx context.Context, s *session, verb string, of deliveryF
 			return err
 		}
 		atLeast := ""
-		if counted.FinishedAt == nil {
+		if counted.FinishedAt == nil { // the count goes on, and would delay the change
+			atLeast = "at least "
+			_, _ = readBody(s.CancelJob(ctx, counted.UUID, fields[client.CancelJobParams](s)))
+		}
+		if verb == cancel { // what waits in the log is not counted
 			atLeast = "at least "
 		}
 		if err := s.confirm(confirmation{}, "%s all deliveries that match these filters (%s%d)?", verb, atLeast, counted.Changed); err != nil {
@@ -152,7 +158,7 @@ func (c *deliveryCancelCmd) Run(ctx context.Context, s *session) error {
 	if reflect.ValueOf(c.deliveryFilters).IsZero() {
 		return UsageError("give filters such as --event CARD_ISSUED; see 'spendhook delivery list'")
 	}
-	return c.change(ctx, s, "Cancel", c.deliveryFilters, c.DryRun, func(body client.BulkRequest) (*http.Response, error) {
+	return c.change(ctx, s, cancel, c.deliveryFilters, c.DryRun, func(body client.BulkRequest) (*http.Response, error) {
 		return s.CancelDeliveries(ctx, fields[client.CancelDeliveriesParams](s), body)
 	})
 }
