@@ -253,8 +253,8 @@ func (v relayChecker) rabbitMQ(key string, q *rabbitMQ) []string {
 	if q.Queue != "" && q.Queue == q.DeadLetterQueue {
 		v.Add(key+".dead_letter_queue", "CONFLICT", "is queue too")
 	}
-	if q.DeliveryLimit < 0 {
-		v.Add(key+".delivery_limit", "OUT_OF_RANGE", "must not be negative; 0 means none")
+	if q.DeliveryLimit != 0 && q.DeliveryLimit < 4 {
+		v.Add(key+".delivery_limit", "OUT_OF_RANGE", "must be at least 4, since the relay stops at half of it; 0 means none")
 	}
 	v.tlsFiles(key+".", q.TLSFiles, scheme != "amqp", "begin the address with amqps://")
 	if scheme == "" {

@@ -252,14 +252,14 @@ func (s *Sender) count(ctx context.Context, outcomes []Outcome) {
 
 // answered notes the answer to a request, which may be a probe, and logs when requests begin to be refused, when for
 // another reason, and when they cease to be.
-func (s *Sender) answered(ctx context.Context, err error, probe bool) {
+func (s *Sender) answered(ctx context.Context, err error, probe, read bool) {
 	kind := kindOf(err)
 	if err != nil {
 		s.opts.Metrics.refusals.WithLabelValues(s.opts.Name).Inc()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heed(err, probe)
+	s.heed(err, probe, read)
 	if kind == s.refusal {
 		return
 	}

@@ -241,7 +241,8 @@ func (s *Stream) ask(ctx context.Context, r request) []answer {
 		}
 		answers[place] = a
 	}
-	s.sender.answered(ctx, err, r.probe)
+	read := slices.ContainsFunc(results, func(r client.EventItemResult) bool { return r.Status != "" })
+	s.sender.answered(ctx, err, r.probe, read)
 	return answers
 }
 

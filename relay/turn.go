@@ -33,11 +33,11 @@ func (s *Sender) take(stream *Stream) (r request, next time.Time) {
 }
 
 // heed has the source wait when the daemon asks for it. Only a probe ends the wait: any other request may have been sent
-// before it. The caller holds s.mu.
-func (s *Sender) heed(err error, probe bool) {
-	refusal, ok := errors.AsType[*client.Error](err)
+// before it. read is whether the answer has the result of an event. The caller holds s.mu.
+func (s *Sender) heed(err error, probe, read bool) {
+	refusal, refused := errors.AsType[*client.Error](err)
 	switch {
-	case ok && s.concerns(refusal):
+	case refused && s.concerns(refusal):
 		until := s.now().Add(min(max(refusal.RetryAfter, backoff(s.pauses)), mostPause))
 		if probe || s.pausedUntil.IsZero() {
 			s.pauses++
@@ -45,31 +45,36 @@ func (s *Sender) heed(err error, probe bool) {
 		if probe || until.After(s.pausedUntil) {
 			s.pausedUntil = until
 		}
-	case probe && !wasRead(err):
+	case !probe:
+	case refused && len(refusal.Results) > 0: // these events wait; others find out whether the daemon accepts
+		s.pausedUntil = s.now()
+		s.wake()
+	case err == nil, read, refused && isOfDaemon(refusal):
+		s.pausedUntil, s.pauses = time.Time{}, 0
+		s.wake()
+	default:
 		s.pausedUntil = s.now().Add(backoff(s.pauses))
 		s.pauses++
-	case probe:
-		s.pausedUntil, s.pauses = time.Time{}, 0
-		for stream := range s.streams {
-			stream.wake()
-		}
 	}
 }
 
-// wasRead reports whether the daemon has read a request: it answers with results, or refuses it by 4xx.
-func wasRead(err error) bool {
-	if _, ok := errors.AsType[*itemError](err); ok {
-		return true
+// wake wakes all streams. The caller holds s.mu.
+func (s *Sender) wake() {
+	for stream := range s.streams {
+		stream.wake()
 	}
-	refusal, ok := errors.AsType[*client.Error](err)
-	return err == nil || ok && refusal.Status < http.StatusInternalServerError
+}
+
+// isOfDaemon reports whether a refusal by 4xx is the daemon's own, after it has read the request.
+func isOfDaemon(refusal *client.Error) bool {
+	return refusal.Code != "HTTP_ERROR" && refusal.Status != http.StatusRequestTimeout && refusal.Status < http.StatusInternalServerError
 }
 
 // concerns reports whether a refusal that passes would meet any request of the source. One of all events of a request may
 // be that of a company at its quota, and other companies go on; one of a single event may be for its size. The caller
 // holds s.mu.
 func (s *Sender) concerns(refusal *client.Error) bool {
-	if n := len(refusal.Results); n == 1 || n > 1 && s.several {
+	if n := len(refusal.Results); n > 0 && s.several || n == 1 && refusal.Code == "STORAGE_FULL" {
 		return false
 	}
 	return refusal.RetryAfter > 0 || refusal.Status == http.StatusTooManyRequests || refusal.Status == http.StatusServiceUnavailable

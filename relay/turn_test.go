@@ -100,6 +100,44 @@ func TestAProbeWithoutAnAnswerIsRepeatedAlone(t *testing.T) {
 	})
 }
 
+func TestWhatAProbeSays(t *testing.T) {
+	t.Parallel()
+	const ended, again = -1, 0
+	results := make([]client.EventItemResult, 2)
+	for name, c := range map[string]struct {
+		err  error
+		read bool
+		want time.Duration // until the next probe
+	}{
+		"all are accepted":         {nil, true, ended},
+		"some are refused":         {errors.New("1 events are still refused"), true, ended},
+		"no answer":                {errors.New("no answer"), false, shortPause},
+		"the token is refused":     {&client.Error{Status: http.StatusUnauthorized, Code: "TOKEN_INVALID"}, false, ended},
+		"the body does not arrive": {&client.Error{Status: http.StatusRequestTimeout, Code: "REQUEST_TIMEOUT"}, false, shortPause},
+		"a proxy has no daemon":    {&client.Error{Status: http.StatusNotFound, Code: "HTTP_ERROR"}, false, shortPause},
+		"a fault":                  {&client.Error{Status: http.StatusInternalServerError, Code: "INTERNAL"}, false, shortPause},
+		"one company is full":      {&client.Error{Status: http.StatusServiceUnavailable, Code: "STORAGE_FULL", RetryAfter: 30 * time.Second, Results: results}, false, again},
+		"Redis is away":            {&client.Error{Status: http.StatusServiceUnavailable, Code: "UNAVAILABLE", RetryAfter: 5 * time.Second}, false, 5 * time.Second},
+		"for an hour":              {&client.Error{Status: http.StatusServiceUnavailable, RetryAfter: time.Hour}, false, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				sender, _ := newSender(t, &daemon{})
+				sender.several, sender.pausedUntil = true, time.Now().Add(askTime)
+				sender.heed(c.err, true, c.read)
+				got := time.Until(sender.pausedUntil)
+				if sender.pausedUntil.IsZero() {
+					got = ended
+				}
+				if got != c.want {
+					t.Errorf("%v, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // A company at its quota holds up no other one of the source.
 func TestARefusalOfOneCompanyDoesNotHoldUpOthers(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ type endpoint struct {
 	progressAt  time.Time
 	pausedUntil time.Time // end of the pause that the receiver asked for
 
-	learned   bool      // what is known came from Redis since the last attempt, and is of the present URL
+	learned   bool      // failures and the times came from Redis since the last result, and are of the present URL
 	failures  int       // unreachable attempts in a row; the breaker is open from BreakerFailures on
 	openUntil time.Time // when the retry set may probe the endpoint, while the breaker is open
 
@@ -122,10 +122,14 @@ func (a *Admission) Learned(_, id uuid.UUID, failures int, wait time.Duration) {
 
 // renew forgets what was learned of an endpoint's former URL, when the endpoint gets its first delivery to another one.
 func (a *Admission) renew(e *endpoint, url int) {
-	if e.learned {
-		e.url, e.learned = max(e.url, url), false
-	}
-	if url <= e.url {
+	switch {
+	case url <= e.url:
+		return
+	case e.learned:
+		e.url, e.latency = url, 0
+		if !a.isOpen(e) {
+			a.setRamp(e, a.o.PerEndpoint)
+		}
 		return
 	}
 	if a.isOpen(e) {
@@ -164,6 +168,7 @@ func (a *Admission) learn(e *endpoint, r Result) {
 	if r.NotCounted {
 		return
 	}
+	e.learned = false
 	if r.Pause > 0 {
 		e.pausedUntil = a.o.Now().Add(r.Pause)
 	}

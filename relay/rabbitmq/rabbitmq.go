@@ -44,7 +44,8 @@ type Options struct {
 	Queue string
 	// DeadLetterQueue gets the messages that can never be events. The operator declares it, durable and without limits.
 	DeadLetterQueue string
-	// DeliveryLimit is how often a message may come back to a quorum queue before the queue drops it; 0: it never does.
+	// DeliveryLimit is how often a message may come back to a quorum queue before the queue drops it, at least 4; 0: it never
+	// does.
 	DeliveryLimit int
 	Log           *slog.Logger
 }
@@ -79,7 +80,7 @@ func New(o Options) (*Source, error) {
 		return nil, fmt.Errorf("the name of the queue must have at most %d bytes", longestName-len(lockPrefix))
 	}
 	return &Source{
-		opts: o, prefetch: prefetch, maxHeld: maxHeld, again: again, tooOldPause: tooOldPause, mostReturns: int64(o.DeliveryLimit+1) / 2,
+		opts: o, prefetch: prefetch, maxHeld: maxHeld, again: again, tooOldPause: tooOldPause, mostReturns: int64(o.DeliveryLimit / 2),
 	}, nil
 }
 

@@ -26,7 +26,6 @@ _ADD = (
     "INSERT INTO spendhook_inbox (inbox, id, sequence, received_at) VALUES ({}, {}, {}, {})"
     " ON CONFLICT (inbox, id) DO NOTHING"
 )
-_ADDED = "SELECT 1 FROM spendhook_inbox WHERE inbox = {} AND id = {}"
 _CURSOR = "SELECT position FROM spendhook_cursor WHERE inbox = {}"
 _SET_CURSOR = (
     "INSERT INTO spendhook_cursor (inbox, position) VALUES ({}, {})"
@@ -123,13 +122,16 @@ class SqlStore:
                 cursor.execute(self._begin)
             if _commits_by_itself(connection):  # the id would be kept although the work fails
                 raise ValueError("the connection of the store is in the mode autocommit")
-            transaction = _SqlTransaction(self, cursor)
-            yield transaction
-            in_transaction = getattr(connection, "in_transaction", None)  # only sqlite3 knows
-            if in_transaction is False:
+            knows = isinstance(getattr(connection, "in_transaction", None), bool)  # sqlite3 does
+            if not knows:
+                cursor.execute("SAVEPOINT spendhook")
+            yield _SqlTransaction(self, cursor)
+            if knows and not connection.in_transaction:
                 raise RuntimeError("the work has ended the transaction of the inbox")
-            if in_transaction is not True:
-                transaction.check(connection.cursor())
+            if not knows:
+                # It fails if the work has ended the transaction, or caught the error of a statement: PostgreSQL would then
+                # roll back instead of committing, and its driver does not say so.
+                connection.cursor().execute("RELEASE SAVEPOINT spendhook")
             connection.commit()
         except BaseException:
             with suppress(Exception):  # the error that was first counts
@@ -150,26 +152,11 @@ class SqlStore:
 class _SqlTransaction:
     def __init__(self, store: SqlStore, cursor: Any) -> None:
         self._store = store
-        self._added: str | None = None
         self.work = cursor
 
     def add(self, id: str, sequence: int | None) -> bool:
         store = self._store
-        if store._execute(self.work, _ADD, store._name, id, sequence, int(store._now())) != 1:
-            return False
-        self._added = id
-        return True
-
-    def check(self, cursor: Any) -> None:
-        """Raises if the transaction was undone. PostgreSQL does that after an error, also if the work has caught it, and
-        its driver then commits nothing, and does not say so; until then it refuses each statement.
-        """
-        if self._added is None:
-            cursor.execute("SELECT 1")
-            return
-        self._store._execute(cursor, _ADDED, self._store._name, self._added)
-        if cursor.fetchone() is None:
-            raise RuntimeError("the work has ended the transaction of the inbox")
+        return store._execute(self.work, _ADD, store._name, id, sequence, int(store._now())) == 1
 
     def cursor(self) -> str:
         self._store._execute(self.work, _CURSOR, self._store._name)

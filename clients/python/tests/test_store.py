@@ -224,7 +224,7 @@ class AutocommitTest(unittest.TestCase):
         connection = Connection(False)
         with SqlStore(lambda: connection, paramstyle="pyformat").transaction():
             pass
-        self.assertEqual(connection.calls, ["SELECT 1", "commit", "close"])
+        self.assertEqual(connection.calls, ["SAVEPOINT spendhook", "RELEASE SAVEPOINT spendhook", "commit", "close"])
 
 
 @needs("psycopg2")
@@ -278,13 +278,12 @@ class PostgresTest(SqlTests, unittest.TestCase):
         with self.store.transaction() as transaction:
             self.assertFalse(transaction.add("a", 1))
 
-    def test_work_that_rolls_back_is_an_error(self) -> None:
-        inbox = Inbox(
-            verifier=Verifier(secrets=[SECRET], now=Clock()), store=self.store,
-            work=lambda event, cursor: cursor.execute("ROLLBACK"),
-        )
-        with self.assertLogs("spendhook"):
-            self.assertEqual(inbox.handle(delivery("a")).status, 500)
+    def test_work_that_ends_the_transaction_is_an_error(self) -> None:
+        verifier = Verifier(secrets=[SECRET], now=Clock())
+        for id, statement in ("a", "ROLLBACK"), ("b", "COMMIT"):
+            inbox = Inbox(verifier=verifier, store=self.store, work=lambda event, cursor, s=statement: cursor.execute(s))
+            with self.assertLogs("spendhook"):
+                self.assertEqual(inbox.handle(delivery(id)).status, 500)
 
 
 class StatementsTest(unittest.TestCase):

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"reflect"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -112,7 +113,7 @@ type bulk struct {
 	Wait bool `help:"Show the progress until the job ends."`
 }
 
-const cancel = "Cancel"
+const cancelVerb = "Cancel"
 
 // change starts a job that changes the deliveries that match the filters, or counts them. Without --yes it counts them
 // first, and asks.
@@ -131,9 +132,11 @@ func (c *bulk) change(ctx context.Context, s *session, verb string, of deliveryF
 		atLeast := ""
 		if counted.FinishedAt == nil { // the count goes on, and would delay the change
 			atLeast = "at least "
-			_, _ = readBody(s.CancelJob(ctx, counted.UUID, fields[client.CancelJobParams](s)))
+			within, cancel := context.WithTimeout(ctx, 3*time.Second)
+			_, _ = readBody(s.CancelJob(within, counted.UUID, fields[client.CancelJobParams](s)))
+			cancel()
 		}
-		if verb == cancel { // what waits in the log is not counted
+		if verb == cancelVerb { // what waits in the log is not counted
 			atLeast = "at least "
 		}
 		if err := s.confirm(confirmation{}, "%s all deliveries that match these filters (%s%d)?", verb, atLeast, counted.Changed); err != nil {
@@ -158,7 +161,7 @@ func (c *deliveryCancelCmd) Run(ctx context.Context, s *session) error {
 	if reflect.ValueOf(c.deliveryFilters).IsZero() {
 		return UsageError("give filters such as --event CARD_ISSUED; see 'spendhook delivery list'")
 	}
-	return c.change(ctx, s, cancel, c.deliveryFilters, c.DryRun, func(body client.BulkRequest) (*http.Response, error) {
+	return c.change(ctx, s, cancelVerb, c.deliveryFilters, c.DryRun, func(body client.BulkRequest) (*http.Response, error) {
 		return s.CancelDeliveries(ctx, fields[client.CancelDeliveriesParams](s), body)
 	})
 }
