@@ -186,8 +186,8 @@ func TestCancellationContinuesAfterALostReplica(t *testing.T) {
 	}
 	next.reachAll(good, sub, delivery.StatusDelivered)
 	next.settled()
-	if rc.count() != 1 {
-		t.Errorf("%d deliveries arrived", rc.count())
+	if got := rc.ids(); len(got) != 1 || got[good[0]] == 0 { // it may come twice if the receiver was slower than an attempt
+		t.Errorf("received %v", got)
 	}
 }
 

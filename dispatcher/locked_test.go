@@ -81,7 +81,7 @@ func TestDeliveriesWaitForSecretsThatDoNotOpen(t *testing.T) {
 	}
 }
 
-// makeDue ends the waits of deliveries in their retry set.
+// makeDue ends the waits of deliveries in their retry set, and tells the owner, which may have made them meanwhile.
 func (h *harness) makeDue(sub subscribers.Subscriber, ids []string) {
 	h.t.Helper()
 	queue, due := queues.RetrySetKey(sub.CompanyUUID, sub.UUID), partition.Key(sub.CompanyUUID, "due")
@@ -91,7 +91,10 @@ func (h *harness) makeDue(sub subscribers.Subscriber, ids []string) {
 		}
 	}
 	member := "e:" + sub.CompanyUUID.String() + "/" + sub.UUID.String()
-	if err := h.client.ZAdd(h.t.Context(), due, redis.Z{Member: member}).Err(); err != nil {
+	if err := h.client.ZAddXX(h.t.Context(), due, redis.Z{Member: member}).Err(); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := h.client.SAdd(h.t.Context(), partition.Key(sub.CompanyUUID, "told"), member).Err(); err != nil {
 		h.t.Fatal(err)
 	}
 }

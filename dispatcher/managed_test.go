@@ -287,7 +287,7 @@ func twoServers(t *testing.T) func() redis.UniversalClient {
 
 func testOrder(t *testing.T, connect func() redis.UniversalClient, settings subscribers.Settings, answer func(int, http.ResponseWriter, *http.Request)) {
 	t.Helper()
-	const timeout = 500 * time.Millisecond
+	const timeout = 3 * time.Second // a receiver that is slower would have two attempts at a time
 	cuts := map[*harness]*atomic.Bool{}
 	replica := func(name string) *harness {
 		client := connect()
