@@ -20,20 +20,20 @@ func (s *Source) checkPolicy(ctx context.Context, client *kgo.Client) error {
 	return nil
 }
 
-// checkRoom refuses a dead-letter topic in which the largest records would be written without their values.
-func (s *Source) checkRoom(ctx context.Context, client *kgo.Client) error {
+// checkMaxBytes refuses a dead-letter topic in which the largest records would be written without their values.
+func (s *Source) checkMaxBytes(ctx context.Context, client *kgo.Client) error {
 	const setting = "max.message.bytes"
 	dead := s.opts.DeadLetterTopic
 	limits := configs(ctx, client, setting, append([]string{dead}, s.opts.Topics...)...)
-	room, err := strconv.Atoi(limits[dead])
+	allowed, err := strconv.Atoi(limits[dead])
 	if err != nil {
 		return nil //nolint:nilerr // it is not known
 	}
 	var problems []error
 	for _, topic := range s.opts.Topics {
-		if most, err := strconv.Atoi(limits[topic]); err == nil && room < most+maxAdded {
+		if most, err := strconv.Atoi(limits[topic]); err == nil && allowed < most+maxAdded {
 			problems = append(problems, fmt.Errorf("%s of the dead-letter topic %q is %d and that of topic %q %d: set it to %d at least, since headers are added",
-				setting, dead, room, topic, most, most+maxAdded))
+				setting, dead, allowed, topic, most, most+maxAdded))
 		}
 	}
 	return errors.Join(problems...)

@@ -32,10 +32,10 @@ func (o offsets) set(topic string, number int32, offset int64) {
 
 // Check returns an error that names everything which prevents reading: brokers that cannot be reached, topics or a
 // dead-letter topic that are missing, a dead-letter topic that is compacted, a group that may not be used. It is also an
-// error when the dead-letter topic has no room for the largest records. Check waits for at most half a minute.
+// error when the dead-letter topic does not take the largest records. Check waits for at most half a minute.
 func (s *Source) Check(ctx context.Context) error {
 	return s.ask(ctx, func(ctx context.Context, client *kgo.Client, _ []kmsg.MetadataResponseTopic, _ offsets) error {
-		return s.checkRoom(ctx, client)
+		return s.checkMaxBytes(ctx, client)
 	})
 }
 
