@@ -401,7 +401,7 @@ func idIn(value []byte) string {
 func (r *relays) queue(name, kind string) *relayPlace {
 	r.t.Helper()
 	dead := name + "-dead"
-	r.rabbit.Declare(name, kind)
+	r.rabbit.DeclareOrdered(name, kind)
 	r.rabbit.Declare(dead, kind)
 	ids := map[string]bool{}
 	return &relayPlace{

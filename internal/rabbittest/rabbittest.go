@@ -119,7 +119,22 @@ func (s *Server) Channel() *amqp.Channel {
 // Declare makes an empty, durable queue of the type Classic or Quorum, instead of one with the same name.
 func (s *Server) Declare(name, queueType string) {
 	s.tb.Helper()
-	ch, arguments := s.Channel(), amqp.Table{amqp.QueueTypeArg: queueType}
+	s.declare(name, amqp.Table{amqp.QueueTypeArg: queueType})
+}
+
+// DeclareOrdered is like Declare for a queue that is read in order: one of the type Quorum has a single active consumer.
+func (s *Server) DeclareOrdered(name, queueType string) {
+	s.tb.Helper()
+	arguments := amqp.Table{amqp.QueueTypeArg: queueType}
+	if queueType == Quorum {
+		arguments[amqp.SingleActiveConsumerArg] = true
+	}
+	s.declare(name, arguments)
+}
+
+func (s *Server) declare(name string, arguments amqp.Table) {
+	s.tb.Helper()
+	ch := s.Channel()
 	_, err := ch.QueueDelete(name, false, false, false)
 	if err == nil {
 		_, err = ch.QueueDeclare(name, true, false, false, false, arguments)

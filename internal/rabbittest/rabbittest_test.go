@@ -1,6 +1,7 @@
 package rabbittest_test
 
 import (
+	"strconv"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -41,5 +42,43 @@ func TestAKilledServerKeepsItsMessages(t *testing.T) {
 	s.Restart()
 	for _, queueType := range []string{rabbittest.Classic, rabbittest.Quorum} {
 		waittest.Until(t, "the "+queueType+" queue has its message", func() bool { return s.Ready(queueType) == 1 })
+	}
+}
+
+// A relay relies on it: a queue without a single active consumer gives later messages to a consumer that comes before the
+// broker knows that the lost one is gone.
+func TestAnOrderedQueueIsInOrderForWhoReadsItFirstAfterAKill(t *testing.T) {
+	t.Parallel()
+	s := rabbittest.Start(t)
+	s.DeclareOrdered("ordered", rabbittest.Quorum)
+	s.Stop()
+	s.Restart()
+	const n, prefetch = 20, 10
+	for i := range n {
+		s.Publish("ordered", amqp.Publishing{MessageId: strconv.Itoa(i)})
+	}
+	read := func() <-chan amqp.Delivery {
+		ch := s.Channel()
+		err := ch.Qos(prefetch, 0, false)
+		deliveries := make(<-chan amqp.Delivery)
+		if err == nil {
+			deliveries, err = ch.Consume("ordered", "", false, false, false, false, nil)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return deliveries
+	}
+	lost := read()
+	for range prefetch {
+		<-lost
+	}
+	s.Kill()
+	s.Restart()
+	deliveries := read()
+	for i := range prefetch {
+		if d := <-deliveries; d.MessageId != strconv.Itoa(i) {
+			t.Fatalf("message %q came, want %d", d.MessageId, i)
+		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"spendhook/internal/waittest"
 )
 
-// The messages that were delivered, and the others, survive the broker.
+// The messages that were delivered, and the others, survive the broker. A relay that reads as soon as the broker is back
+// gets them in order.
 func TestABrokerThatIsKilledLosesNothing(t *testing.T) {
 	t.Parallel()
 	s := rabbittest.Start(t)
@@ -23,35 +24,39 @@ func TestABrokerThatIsKilledLosesNothing(t *testing.T) {
 	const n, prefetch = 1500, 500
 	types := []string{rabbittest.Classic, rabbittest.Quorum}
 	for _, queueType := range types {
-		s.Declare(queueType, queueType)
+		s.DeclareOrdered(queueType, queueType)
 	}
 	s.Stop() // see Kill
 	s.Restart()
-	restarted := make(chan struct{})
+	killed := make(chan struct{})
 	var daemons []*daemon
+	read := func(queue string, d *daemon) *running {
+		to, _ := sender(t, d)
+		from := source(t, s.URL(), queue, dead)
+		from.prefetch = prefetch
+		return run(t, func(ctx context.Context) error { return from.Run(ctx, to) })
+	}
+	var reading []*running
 	for _, queueType := range types {
 		s.Publish(queueType, messages(1, n)...)
 		var requests atomic.Int32
 		d := &daemon{before: func(context.Context, []string) error {
 			if requests.Add(1) > 2 {
-				<-restarted
+				<-killed
 			}
 			return nil
 		}}
-		daemons = append(daemons, d)
-		to, _ := sender(t, d)
-		from := source(t, s.URL(), queueType, dead)
-		from.prefetch = prefetch
-		run(t, func(ctx context.Context) error {
-			to.Serve(ctx, from)
-			return nil
-		})
+		daemons, reading = append(daemons, d), append(reading, read(queueType, d))
 		d.waitFor(t, 1)
 	}
 	s.Kill()
-	close(restarted)
+	close(killed)
+	for _, r := range reading {
+		_ = r.fails()
+	}
 	s.Restart()
-	for _, d := range daemons {
+	for i, d := range daemons {
+		read(types[i], d)
 		d.waitFor(t, n)
 		checkOrder(t, d, n)
 	}

@@ -177,7 +177,7 @@ func eachType(t *testing.T, name string, test func(t *testing.T, s *rabbittest.S
 		t.Run(queueType, func(t *testing.T) {
 			t.Parallel()
 			s, queue := rabbittest.New(t), name+"-"+queueType
-			s.Declare(queue, queueType)
+			s.DeclareOrdered(queue, queueType)
 			s.Declare(queue+".dead", queueType)
 			test(t, s, queue)
 		})

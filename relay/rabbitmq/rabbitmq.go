@@ -2,8 +2,12 @@
 //
 // Order by key needs one reader. The relay that holds a lock reads, and the others stand by; the lock is an exclusive
 // queue, which ends with the connection of its relay. An exclusive consumer alone would not do, since quorum queues
-// admit several; on a classic queue it keeps other programs away. A classic queue must not be declared with
-// x-single-active-consumer, which excludes exclusive consumers.
+// admit several; on a classic queue it keeps other programs away.
+//
+// A quorum queue must be declared with x-single-active-consumer, and a classic queue must not, since that excludes
+// exclusive consumers. For up to a second after a broker has started, or while it is slow, a quorum queue shows no
+// consumer although the lost one's messages are not back yet. Another consumer would get later messages first; a
+// single active one gets none before they are back.
 //
 // The user needs the permissions read for the queue, write for amq.default, and configure for the lock, which is named
 // "spendhook-relay." and the name of the queue. A quorum queue must have no delivery limit, which RabbitMQ 4 has by

@@ -78,12 +78,15 @@ func TestAMessageThatIsDeliveredAgainMakesTheSameEvent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ch := s.Channel()
+		deliveries, err := s.Channel().Consume(queue, "", false, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var events [2]string
 		for again := range events {
-			d, ok, err := ch.Get(queue, false)
-			if err != nil || !ok || d.Redelivered != (again == 1) {
-				t.Fatal(d, ok, err)
+			d := <-deliveries
+			if d.Redelivered != (again == 1) {
+				t.Fatal(d)
 			}
 			event, _, err := m.Event(t.Context(), record(queue, &d))
 			if err != nil {
